@@ -22,6 +22,7 @@ from roberta_small.common.cli import Collect, Parser, positive
 from roberta_small.common.data_folder import NOTIONS
 from roberta_small.common.errors import UsageError
 from roberta_small.common.files import escaped
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.common.metrics import DIRECTIONS
 from roberta_small.common.tables import FORMATS
 
@@ -78,7 +79,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "metric": ("--metric", {
         "type": escaped,
         "help": "metric to report on --split, and to select on --choose-on without --by, for example "
-        f"macro_f1, mcc or loss ({DEFAULT_METRIC})",
+        f"macro_f1, mcc or loss ({DEFAULT_METRIC}; of multi-label runs {KINDS[MULTI_LABEL].metric}, of "
+        f"regressions {KINDS[REGRESSION].metric})",
     }),
     "by": ("--by", {
         "type": escaped, "metavar": "METRIC",

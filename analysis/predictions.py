@@ -44,22 +44,32 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
     """The frame of predictions of all runs with a prediction file for `split`; empty if there is none.
 
     The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
-    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`, and for a file
-    that cannot be read.
+    without labels, and those of several classes per text or of numbers, are skipped with a warning. Raises
+    `UserError` as `common.predictions.read_any`, and for a file that cannot be read.
     """
-    frames, classes = [], dict[str, None]()
+    frames, classes, others = [], dict[str, None](), list[Path]()
     for run in runs:
         if (path := find_predictions(run, split)) is None:
             continue
         with readable():
-            labelled = [
-                prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
-            ]
+            found = prediction_files.read_any(path)
+        single = [prediction for prediction in found if isinstance(prediction, Prediction)]
+        if not single:
+            others.append(path)
+            continue
+        labelled = [prediction for prediction in single if prediction.known]
         if not labelled:
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue
         classes |= dict.fromkeys(labelled[0].probabilities)
         frames.append(_frame(run, labelled))
+    if others:
+        logger.warning(
+            "%s: not used here: accuracy by example, confusion matrices and reliability are for one class "
+            "per text; roberta-small evaluate --from-predictions scores %s",
+            others[0],
+            "it" if len(others) == 1 else f"this and {len(others) - 1} more",
+        )
     if not frames:
         return pd.DataFrame(columns=COLUMNS)
     categories = pd.CategoricalDtype(list(classes))
@@ -277,8 +287,8 @@ def _aligned(
 def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
     """Number of examples of `subset`, from the prediction files or else the data folders of the runs.
 
-    The data folder in the manifest is used only if its `label/<subset>.idx` is readable and still has the
-    recorded SHA-256.
+    The data folder in the manifest is used only if its `label/<subset>.idx` (numeric labels:
+    `input0/<subset>.idx`) is readable and still has the recorded SHA-256.
     None if no run has either. Raises `UserError` if runs differ.
     """
     sizes: dict[int, LoggedRun] = {}
@@ -297,13 +307,16 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
 def _from_predictions(run: LoggedRun, subset: str) -> int | None:
     path = find_predictions(run, subset)
     with readable():
-        return None if path is None else len(prediction_files.read(path))
+        return None if path is None else len(prediction_files.read_any(path))
 
 
 def _from_data(run: LoggedRun, subset: str) -> int | None:
     data = (run.read_manifest() or {}).get("data", {})
-    name = f"label/{subset}.idx"
-    digest = (data.get("sha256") or {}).get(name)
+    recorded = data.get("sha256") or {}
+    name = next(
+        (f"{part}/{subset}.idx" for part in ("label", "input0") if f"{part}/{subset}.idx" in recorded), ""
+    )
+    digest = recorded.get(name)
     path = Path(data.get("path") or "") / name
     if digest is None or not os.path.isfile(path) or not os.access(path, os.R_OK) or sha256(path) != digest:
         return None

@@ -42,6 +42,7 @@ from roberta_small.analysis.study import NO_STUDY, Study
 from roberta_small.common.data_folder import Overlap, read_overlap
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import escaped
+from roberta_small.common.label_kinds import KINDS
 from roberta_small.common.metrics import Direction, in_percent, label, lower_is_better, measures_quality
 from roberta_small.common.tables import Table
 
@@ -113,8 +114,10 @@ class Query:
         Warns if the runs selected by other or by different metrics, and about a metric of speed, sizes or the
         optimizer.
         """
+        runs = list(runs)
         recorded = sorted({run.selected_by for run in runs if run.selected_by})
-        metric = self.metric or DEFAULT_METRIC
+        kinds = {run.label_kind for run in runs}
+        metric = self.metric or (KINDS[kinds.pop()].metric if len(kinds) == 1 else DEFAULT_METRIC)
         by = self.by or metric
         if self.metric is None and self.by is None and len(recorded) == 1:
             by = recorded[0]

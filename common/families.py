@@ -16,6 +16,7 @@ from typing import Any
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import read_object
+from roberta_small.common.label_kinds import KINDS, REGRESSION, SINGLE_LABEL, LabelKind
 
 ENCODER = "encoder.sentence_encoder"
 LAYERS = f"{ENCODER}.layers"
@@ -327,14 +328,14 @@ def wrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return encoder if is_wrapper and encoder is not None else config
 
 
-def kind_of_labels(config: Mapping[str, Any]) -> str | None:
-    """What the head of a sequence classifier predicts if it is not one of several classes; None if it is."""
-    labels = config.get("num_labels") or len(config.get("id2label") or {}) or 2
-    if config.get("problem_type") == "multi_label_classification":
-        return "several labels of a text"
-    if config.get("problem_type") == "regression" or labels == 1:
-        return "numbers"
-    return None
+def kind_of_labels(config: Mapping[str, Any]) -> LabelKind | None:
+    """The kind of labels of a sequence classifier's head; None for a regression of several numbers.
+
+    As in Transformers, a head with one output is a regression unless `problem_type` is another one.
+    """
+    outputs = config.get("num_labels") or len(config.get("id2label") or {}) or 2
+    kind = KINDS.get(config.get("problem_type") or (REGRESSION if outputs == 1 else SINGLE_LABEL))
+    return None if kind is None or (not kind.has_classes and outputs > 1) else kind
 
 
 def refusal(config: Mapping[str, Any]) -> str | None:

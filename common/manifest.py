@@ -27,6 +27,8 @@ The manifest is a JSON object with these keys:
     parameters, trainable_parameters  numbers of parameters of the network; absent if not logged
     best            of a finished run, its best validation: {"metric", "epoch", "subset": the validation set,
                     "scores": {subset: value}, "labels": SHA-256 of the labels of valid, or null if unknown}
+    label_kind      "multi_label_classification" or "regression" (common.label_kinds); absent for one class
+                    per text
     continued       of a run that was finished and got more epochs: the flags of its earlier lengths and
                     schedules, a list of words for each; otherwise absent
 """
@@ -71,6 +73,7 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "trainable_parameters": int,
     "best": dict,
     "continued": list,
+    "label_kind": str,
 }
 
 Manifest = dict[str, Any]

@@ -1,17 +1,25 @@
 """Prediction files, written by `eval` and the methods, read by `analysis` and `eval`.
 
-`predictions-<split>.jsonl` in a run's folder, UTF-8, one JSON object per line:
+`predictions-<split>.jsonl` in a run's folder, UTF-8, one JSON object per line. The keys depend on the kind of
+labels (`common.label_kinds`), which is the same on every line:
 
     {"index": 0, "gold": "1", "probabilities": {"0": 0.12, "1": 0.88}}
+    {"index": 0, "gold": ["a"], "probabilities": {"a": 0.7, "b": 0.4}, "thresholds": {"a": 0.5, "b": 0.3}}
+    {"index": 0, "gold": 3.5, "value": 3.27}
 
     index           0-based line of the split's text file; unique, in any order, gaps allowed
-    gold            name of the true class, or null if it is unknown
+    gold            name of the true class, names of the true classes, or number; null if it is unknown
     probabilities   {class name: probability}, in the order of the label dictionary; at least two classes, the
-                    same in the same order on every line; each from 0 to 1, their sum 1 within 1e-4
+                    same in the same order on every line; each from 0 to 1, their sum 1 within 1e-4 (several
+                    classes per text: any sum)
+    thresholds      multi-label only: {class name: least probability with which it is predicted}, the same on
+                    every line
+    value           regression only: the predicted number, in the unit of the labels
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +31,7 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, json_fault, json_line, load_json, read_lines
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, Labels, Targets
 
 TOLERANCE = 1e-4
 REMEDY = "write the predictions again"
@@ -30,7 +39,7 @@ REMEDY = "write the predictions again"
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for one example."""
+    """The prediction for one example with one class."""
 
     index: int
     true_class: str | None
@@ -47,6 +56,87 @@ class Prediction:
         """Whether the most probable class is the true class; None if that is unknown."""
         return None if self.true_class is None else self.predicted == self.true_class
 
+    @property
+    def known(self) -> bool:
+        """Whether the true class is known."""
+        return self.true_class is not None
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of the file."""
+        return {"index": self.index, "gold": self.true_class, "probabilities": self.probabilities}
+
+
+@dataclass(frozen=True)
+class LabelsPrediction:
+    """The prediction for one example of multi-label data."""
+
+    index: int
+    true_classes: tuple[str, ...] | None
+    """None if they are unknown."""
+    probabilities: dict[str, float]
+    thresholds: dict[str, float]
+    """Of the same classes in the same order."""
+
+    @property
+    def predicted(self) -> tuple[str, ...]:
+        """The classes whose probability is at least their threshold."""
+        return tuple(name for name, p in self.probabilities.items() if p >= self.thresholds[name])
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether exactly the true classes are predicted; None if they are unknown."""
+        return None if self.true_classes is None else set(self.predicted) == set(self.true_classes)
+
+    @property
+    def known(self) -> bool:
+        """Whether the true classes are known."""
+        return self.true_classes is not None
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of the file."""
+        gold = None if self.true_classes is None else list(self.true_classes)
+        return {
+            "index": self.index,
+            "gold": gold,
+            "probabilities": self.probabilities,
+            "thresholds": self.thresholds,
+        }
+
+
+@dataclass(frozen=True)
+class ValuePrediction:
+    """The prediction for one example of a regression."""
+
+    index: int
+    true_value: float | None
+    """None if it is unknown."""
+    predicted: float
+
+    @property
+    def known(self) -> bool:
+        """Whether the true value is known."""
+        return self.true_value is not None
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of the file."""
+        return {"index": self.index, "gold": self.true_value, "value": self.predicted}
+
+
+AnyPrediction = Prediction | LabelsPrediction | ValuePrediction
+
+
+@dataclass(frozen=True)
+class PredictionArrays:
+    """The predictions for N examples, in the order of their index."""
+
+    labels: Labels
+    indices: NDArray[np.int64]
+    """(N,)."""
+    targets: Targets
+    """As in `common.label_kinds`."""
+    outputs: NDArray[np.float64]
+    """(N, K), as `Labels.outputs`."""
+
 
 def from_probabilities(
     classes: Sequence[str],
@@ -59,12 +149,54 @@ def from_probabilities(
         yield Prediction(index, true_class, dict(zip(classes, row_K, strict=True)))
 
 
+def from_outputs(
+    labels: Labels, outputs_NK: NDArray[np.float64], targets: Targets | None = None
+) -> Iterator[AnyPrediction]:
+    """Predictions for N examples of any kind, with indices from 0.
+
+    `outputs_NK` are those of `Labels.outputs`, `targets` as in `common.label_kinds`.
+    """
+    if labels.kind.name == REGRESSION:
+        for index, value in enumerate(outputs_NK[:, 0].tolist()):
+            yield ValuePrediction(index, None if targets is None else float(targets[index]), value)
+    elif labels.kind.name == MULTI_LABEL:
+        thresholds = dict(zip(labels.classes, labels.thresholds, strict=True))
+        for index, row_K in enumerate(outputs_NK.tolist()):
+            true = None if targets is None else tuple(np.array(labels.classes)[targets[index]].tolist())
+            yield LabelsPrediction(index, true, dict(zip(labels.classes, row_K, strict=True)), thresholds)
+    else:
+        yield from from_probabilities(labels.classes, outputs_NK, targets)
+
+
+def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
+    """The arrays of predictions of one kind whose labels are all known, in the order given."""
+    indices = np.array([one.index for one in found], dtype=np.int64)
+    first = found[0]
+    if isinstance(first, ValuePrediction):
+        values = [one for one in found if isinstance(one, ValuePrediction)]
+        targets = np.array([one.true_value for one in values], dtype=np.float64)
+        outputs_N1 = np.array([[one.predicted] for one in values])
+        return PredictionArrays(Labels(KINDS[REGRESSION]), indices, targets, outputs_N1)
+    classes = list(first.probabilities)
+    rows = [list(one.probabilities.values()) for one in found if not isinstance(one, ValuePrediction)]
+    p_NK = np.array(rows, dtype=np.float64)
+    if isinstance(first, LabelsPrediction):
+        labels = Labels(KINDS[MULTI_LABEL], tuple(classes), thresholds=tuple(first.thresholds.values()))
+        truth = [set(one.true_classes or ()) for one in found if isinstance(one, LabelsPrediction)]
+        targets_NK = np.array([[name in names for name in classes] for names in truth], dtype=bool)
+        return PredictionArrays(labels, indices, targets_NK, p_NK)
+    of_class = {name: k for k, name in enumerate(classes)}
+    known = [one.true_class for one in found if isinstance(one, Prediction) and one.true_class is not None]
+    targets_N = np.array([of_class[name] for name in known], dtype=np.int64)
+    return PredictionArrays(Labels.single(classes), indices, targets_N, p_NK)
+
+
 def file_name(split: str) -> str:
     """Name of the prediction file of a split: `predictions-test.jsonl`."""
     return f"predictions-{split}.jsonl"
 
 
-def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> None:
+def write(path: str | os.PathLike[str], predictions: Iterable[AnyPrediction]) -> None:
     """Validate predictions and write them atomically, one per line, in the order given.
 
     Raises `UserError` for the same errors as `read`; `path` is then unchanged.
@@ -72,22 +204,28 @@ def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> No
     validator = _Validator(path)
     with atomic_open(path) as stream:
         for number, prediction in enumerate(predictions, start=1):
-            record = {
-                "index": prediction.index,
-                "gold": prediction.true_class,
-                "probabilities": prediction.probabilities,
-            }
+            record = prediction.record()
             validator.check(record, number)
             stream.write(json_line(record))
         validator.check_end()
 
 
 def read(path: str | os.PathLike[str]) -> list[Prediction]:
+    """Read all predictions of one class per text, as `read_any`; raises `UserError` for another kind."""
+    found = read_any(path)
+    single = [one for one in found if isinstance(one, Prediction)]
+    if len(single) < len(found):
+        what = "numbers" if isinstance(found[0], ValuePrediction) else "several classes per text"
+        raise UserError(f"{path}: predictions of {what}; this needs predictions of one class per text")
+    return single
+
+
+def read_any(path: str | os.PathLike[str]) -> list[AnyPrediction]:
     """Read all predictions, ordered by index; lone surrogates in class names are escaped.
 
     Raises `UserError` with file and line for invalid JSON, a missing key, a value of the wrong type, a
-    repeated index, classes that differ from the first line, a true class that is none of them, and
-    probabilities out of range or not summing to 1; also for an empty file.
+    repeated index, another kind or other classes than on the first line, a true class that is none of them,
+    and probabilities out of range or not summing to 1; also for an empty file.
     """
     validator = _Validator(path)
     predictions = []
@@ -106,28 +244,66 @@ class _Validator:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
+        self.keys: tuple[str, ...] = ()
+        """Those of the kind of labels on the first line."""
         self.classes: list[str] = []
+        self.thresholds: dict[str, float] = {}
         self.line_of_index: dict[int, int] = {}
 
     def error(self, number: int, what: str) -> UserError:
         return UserError(f"{self.path}, line {number}: {what}; {REMEDY}")
 
-    def check(self, record: object, number: int) -> Prediction:
+    def check(self, record: object, number: int) -> AnyPrediction:
         if not isinstance(record, dict):
             raise self.error(number, "not a JSON object")
-        for key in ("index", "gold", "probabilities"):
+        kind_keys: tuple[str, ...] = ("value",) if "value" in record else ("probabilities",)
+        kind_keys += ("thresholds",) if "thresholds" in record else ()
+        self.keys = self.keys or kind_keys
+        for key in ("index", "gold", *self.keys):
             if key not in record:
                 raise self.error(number, f"key '{key}' is missing")
+        if kind_keys != self.keys:
+            raise self.error(number, f"{' and '.join(kind_keys)}, but {' and '.join(self.keys)} on line 1")
         self._check_index(record["index"], number)
-        self._check_probabilities(record["probabilities"], number)
+        if "value" in record:
+            return self._value(record, number)
+        self._check_probabilities(record["probabilities"], number, exclusive="thresholds" not in record)
+        if "thresholds" in record:
+            return self._labels(record, number)
         gold = record["gold"]
         if gold is not None and (not isinstance(gold, str) or gold not in record["probabilities"]):
             raise self.error(number, f"gold {shorten(gold)} is none of the classes {', '.join(self.classes)}")
         return Prediction(record["index"], gold, record["probabilities"])
 
     def check_end(self) -> None:
-        if not self.classes:
+        if not self.line_of_index:
             raise UserError(f"{self.path}: no predictions; {REMEDY}")
+
+    def _value(self, record: dict[str, Any], number: int) -> ValuePrediction:
+        for key in ("gold", "value"):
+            if not (_is_number(record[key]) or (key == "gold" and record[key] is None)):
+                raise self.error(number, f"{key} {shorten(record[key])} is not a finite number")
+        return ValuePrediction(record["index"], record["gold"], record["value"])
+
+    def _labels(self, record: dict[str, Any], number: int) -> LabelsPrediction:
+        gold, thresholds = record["gold"], record["thresholds"]
+        if not (
+            isinstance(thresholds, dict)
+            and list(thresholds) == self.classes
+            and all(map(_is_number, thresholds.values()))
+        ):
+            raise self.error(number, "thresholds are not an object with a number for each class")
+        self.thresholds = self.thresholds or thresholds
+        if thresholds != self.thresholds:
+            raise self.error(number, "other thresholds than on the first line")
+        if gold is None:
+            return LabelsPrediction(record["index"], None, record["probabilities"], thresholds)
+        if not isinstance(gold, list):
+            raise self.error(number, f"gold {shorten(gold)} is not a list of classes")
+        if unknown := [name for name in gold if not isinstance(name, str) or name not in thresholds]:
+            what = f"gold {shorten(unknown[0])} is none of the classes {', '.join(self.classes)}"
+            raise self.error(number, what)
+        return LabelsPrediction(record["index"], tuple(gold), record["probabilities"], thresholds)
 
     def _check_index(self, index: Any, number: int) -> None:
         if type(index) is not int or index < 0:
@@ -136,7 +312,7 @@ class _Validator:
             raise self.error(number, f"index {index} is already on line {self.line_of_index[index]}")
         self.line_of_index[index] = number
 
-    def _check_probabilities(self, probabilities: Any, number: int) -> None:
+    def _check_probabilities(self, probabilities: Any, number: int, *, exclusive: bool) -> None:
         if not isinstance(probabilities, dict) or len(probabilities) < 2:
             raise self.error(
                 number, "probabilities are not an object with a number for each of at least two classes"
@@ -152,5 +328,10 @@ class _Validator:
                 raise self.error(
                     number, f"the probability of '{name}' is {shorten(value)}, not a number from 0 to 1"
                 )
-        if abs((total := sum(probabilities.values())) - 1) > TOLERANCE:
+        if exclusive and abs((total := sum(probabilities.values())) - 1) > TOLERANCE:
             raise self.error(number, f"the probabilities sum to {total:.6g}, not to 1")
+
+
+def _is_number(value: object) -> bool:
+    """Whether a JSON value is a finite number; True is an int."""
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]  # checked before

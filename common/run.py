@@ -8,6 +8,7 @@ This module defines what identifies a run and which files its folder contains:
         tensorboard/<subset>/   event files (subsets train, train_inner, valid, test)
         checkpoint_best.pt      best on the first validation subset, the later one on a tie
         checkpoint_last.pt      where an interrupted run resumes
+        thresholds.json         multi-label: the threshold of each class, chosen on valid
         tfidf.npz               instead of checkpoints: the classifier of the method tfidf
         inputs/                 dictionaries and tokenizer of the data
 
@@ -18,6 +19,7 @@ also contains the setting that differs from the recipe: "fairseq,lr=1e-4" is "fa
 from __future__ import annotations
 
 import enum
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from pathlib import Path
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, read_json
 
 LOG = "train.log"
 TENSORBOARD = "tensorboard"
@@ -32,6 +35,8 @@ BEST_CHECKPOINT = "checkpoint_best.pt"
 LAST_CHECKPOINT = "checkpoint_last.pt"
 TFIDF = "tfidf.npz"
 """The classifier of a run of the method tfidf (`eval.tfidf`)."""
+THRESHOLDS = "thresholds.json"
+"""{class: threshold} of a multi-label classifier."""
 INPUTS = "inputs"
 """The folder with what is needed to classify text: a data folder without examples."""
 WEIGHTS = ("model.safetensors", "model.pt")
@@ -132,3 +137,20 @@ def find_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
         )
     best = folder / BEST_CHECKPOINT
     return found[0] if found else best if best.is_file() else None
+
+
+def read_thresholds(folder: str | os.PathLike[str]) -> dict[str, float]:
+    """The thresholds by class in a folder; empty without the file. Raises `UserError` if it is malformed."""
+    path = Path(folder) / THRESHOLDS
+    if not path.is_file():
+        return {}
+    found = read_json(path, "train the run again")
+    if not isinstance(found, dict) or not all(type(value) in (int, float) for value in found.values()):
+        raise UserError(f"{path}: not a number for each class; train the run again")
+    return {name: float(value) for name, value in found.items()}
+
+
+def write_thresholds(folder: str | os.PathLike[str], thresholds: Mapping[str, float]) -> None:
+    """Write the thresholds by class into a folder."""
+    text = json.dumps(dict(thresholds), indent=2, ensure_ascii=False)
+    atomic_write(Path(folder) / THRESHOLDS, f"{text}\n")

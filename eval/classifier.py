@@ -1,6 +1,8 @@
 """`SentenceClassifier`: class probabilities for text; `Ensemble`: the mean over classifiers of several seeds.
 
-Shapes: M members, N examples, K classes.
+A model of numeric labels predicts values in place of probabilities (`common.label_kinds`).
+
+Shapes: M members, N examples, K classes, or 1 for regression.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.predictions import Prediction, from_probabilities
+from roberta_small.common.label_kinds import Labels
+from roberta_small.common.predictions import AnyPrediction, from_outputs
 from roberta_small.eval.model import Model, open_model
 from roberta_small.eval.origin import MODELS, RunCheckpoint, find_runs
 from roberta_small.eval.texts import (
@@ -25,7 +28,6 @@ from roberta_small.eval.texts import (
     InputFormat,
     Text,
     check_texts,
-    probabilities,
 )
 
 Path = str | os.PathLike[str]
@@ -36,7 +38,8 @@ class SentenceClassifier:
 
     Attributes:
         model: what it consists of, such as dictionary, tokenizer, precision and run (`open_model`).
-        classes: names of the classes, in the order of the probabilities.
+        labels: kind of labels, and what the logits mean.
+        classes: names of the classes, in the order of the probabilities; empty for regression.
         pairs: whether an example is two sentences.
         network: computes logits from token ids.
         text_input: computes token ids from text.
@@ -45,6 +48,7 @@ class SentenceClassifier:
     def __init__(self, model: Model) -> None:
         """Raises `UserError` if the model is not a classifier or one of its files is missing."""
         self.model = model
+        self.labels = model.labels
         self.classes = model.classes
         self.pairs = model.pairs
         self.text_input = model.text_input
@@ -58,15 +62,18 @@ class SentenceClassifier:
         """
         return cls(open_model(path, text=True, **options))
 
-    def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
-        """One prediction per text, in the order given; `index` counts from 0 and `true_class` is None.
+    def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[AnyPrediction]:
+        """One prediction per text, in the order given; `index` counts from 0 and the label is None.
 
         An empty text is read as `<s> </s>`. Raises `TypeError` for one string instead of several texts.
         """
-        return list(from_probabilities(self.classes, self.probabilities(texts, progress=progress)))
+        return list(from_outputs(self.labels, self.probabilities(texts, progress=progress)))
 
     def probabilities(self, texts: Iterable[Text], *, progress: str | None = None) -> NDArray[np.float64]:
-        """The probabilities (N, K), columns in the order of `classes`; errors as for `predict`."""
+        """The probabilities (N, K), columns in the order of `classes`, or the values (N, 1) of a regression.
+
+        Errors as for `predict`.
+        """
         return self.classify(texts, progress=progress).probabilities
 
     def classify(
@@ -74,7 +81,8 @@ class SentenceClassifier:
     ) -> Classified:
         """Probabilities, token ids and notes of each text; errors as for `encode`."""
         encoded = self.text_input.encode(texts, first=first, where=where)
-        return Classified(probabilities(self.network.logits(encoded.rows, progress=progress)), encoded)
+        logits_NK = self.network.logits(encoded.rows, progress=progress)
+        return Classified(self.labels.outputs(logits_NK), encoded)
 
     def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> list[Ids]:
         """The token ids of each text; errors as for `TextInput.encode`."""
@@ -95,6 +103,7 @@ class Ensemble:
         first = self.members[0]
         for member in self.members[1:]:
             _check_same(first.model, member.model)
+        self.labels = mean_labels([member.labels for member in self.members])
         self.classes = first.classes
         self.pairs = first.pairs
 
@@ -108,9 +117,9 @@ class Ensemble:
         runs = find_runs([paths] if isinstance(paths, str | os.PathLike) else paths, MODELS)
         return cls([SentenceClassifier.from_run(run, **options) for run in runs])
 
-    def predict(self, texts: Iterable[Text]) -> list[Prediction]:
+    def predict(self, texts: Iterable[Text]) -> list[AnyPrediction]:
         """One prediction per text, as `SentenceClassifier.predict`."""
-        return list(from_probabilities(self.classes, self.classify(texts).probabilities))
+        return list(from_outputs(self.labels, self.classify(texts).probabilities))
 
     def classify(
         self, texts: Iterable[Text], *, first: int = 1, where: str = "text", progress: str | None = None
@@ -129,7 +138,7 @@ class Ensemble:
             if how not in encoded:
                 encoded[how] = member.text_input.encode(texts, first=first, where=where)
             logits_NK = member.network.logits(encoded[how].rows, progress=progress)
-            found.append(Classified(probabilities(logits_NK), encoded[how]))
+            found.append(Classified(member.labels.outputs(logits_NK), encoded[how]))
         return self.combine(found)
 
     def combine(self, found: Sequence[Classified]) -> Classified:
@@ -142,9 +151,20 @@ class Ensemble:
             ]
         )
         mean_NK = members_MNK.mean(axis=0)
-        predicted_N = mean_NK.argmax(axis=1)
-        std_N = members_MNK[:, np.arange(len(mean_NK)), predicted_N].std(axis=0, ddof=1)
-        return Classified(mean_NK, found[0].encoded, std_N, members_MNK)
+        std = members_MNK.std(axis=0, ddof=1)
+        if self.labels.kind.exclusive or not self.labels.kind.has_classes:
+            std = std[np.arange(len(mean_NK)), mean_NK.argmax(axis=1)]
+        return Classified(mean_NK, found[0].encoded, std, members_MNK)
+
+
+def mean_labels(members: Sequence[Labels]) -> Labels:
+    """The labels of an ensemble: those of the first member, with the mean thresholds by class."""
+    first = members[0]
+    if not first.thresholds:
+        return first
+    own = [dict(zip(labels.classes, labels.thresholds, strict=True)) for labels in members]
+    means = {name: float(np.mean([one[name] for one in own])) for name in first.classes}
+    return first.with_thresholds(means)
 
 
 def describe(ensemble: Ensemble) -> None:
@@ -167,7 +187,7 @@ def describe(ensemble: Ensemble) -> None:
 def in_order_of(
     classes: list[str], own_classes: list[str], p_NK: NDArray[np.float64], name: str, first: str
 ) -> NDArray[np.float64]:
-    """The probabilities of one member with their columns in the order of `classes`.
+    """The outputs of one member with their columns in the order of `classes`.
 
     Raises `UserError`, with the names of the member and of the first member, if it has other classes.
     """
@@ -176,13 +196,20 @@ def in_order_of(
             f"{name}: has the classes {', '.join(own_classes)}, but {first} has {', '.join(classes)}; "
             "combine only classifiers with the same classes"
         )
+    if not classes:
+        return p_NK
     return p_NK[:, [own_classes.index(class_name) for class_name in classes]]
 
 
 def _check_same(first: Model, other: Model) -> None:
     """Raise `UserError`, naming both checkpoints, if classes, dictionary, tokenizer or data differ."""
     names = other.run.name, first.run.name
-    in_order_of(first.classes, other.classes, np.zeros((0, len(other.classes))), *names)
+    if first.labels.kind is not other.labels.kind:
+        raise UserError(
+            f"{names[0]} and {names[1]}: labels of the kinds {other.labels.kind.name} and "
+            f"{first.labels.kind.name}; an ensemble needs checkpoints of the same data"
+        )
+    in_order_of(first.classes, other.classes, np.zeros((0, other.labels.size)), *names)
     theirs = _identity(other)
     differing = [what for what, value in _identity(first).items() if value != theirs[what]]
     digests, others = (model.run.data.get("sha256", {}) for model in (first, other))

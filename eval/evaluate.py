@@ -1,7 +1,9 @@
 """Evaluate checkpoints on a split of binarized data: one, several, or a folder of runs.
 
 For each checkpoint, the report has every metric (accuracy, macro-F1, MCC, AUROC, Brier score, calibration
-error) with its bootstrap interval, scores by class and the confusion matrix. For the runs of each method and
+error) with its bootstrap interval, scores by class and the confusion matrix. Multi-label data have micro-F1,
+macro-F1, subset accuracy and scores by class, numeric labels Pearson and Spearman correlation and the root of
+the mean squared error. For the runs of each method and
 initialization, it has mean and standard deviation, and their ensemble (mean of the probabilities). The table
 is printed.
 """
@@ -12,7 +14,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +26,15 @@ from roberta_small.common.cli import positive
 from roberta_small.common.data_folder import NOTIONS, Overlap, read_overlap
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256
-from roberta_small.eval.classifier import in_order_of
+from roberta_small.common.label_kinds import Labels, Targets
+from roberta_small.common.run import THRESHOLDS, write_thresholds
+from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import Model, PrecisionMessages, open_model
 from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
 from roberta_small.eval.origin import RunCheckpoint, find_runs
-from roberta_small.eval.texts import MAX_TOKENS, probabilities
+from roberta_small.eval.texts import MAX_TOKENS
 
 if TYPE_CHECKING:
-    from roberta_small.common.metrics import Scored
     from roberta_small.eval.report import Group
 
 EXAMPLES = """examples:
@@ -48,11 +51,11 @@ class SplitPredictions:
     """The predictions of one checkpoint for the N examples of a split."""
 
     run: RunCheckpoint
-    classes: list[str]
-    labels: NDArray[np.int64]
-    """(N,) index of the true class in `classes`."""
-    probabilities: NDArray[np.float64]
-    """(N, K)."""
+    labels: Labels
+    targets: Targets
+    """As in `common.label_kinds`."""
+    outputs: NDArray[np.float64]
+    """(N, K), as `Labels.outputs`."""
     source: Path
     """The checkpoint, or the prediction file if that was evaluated."""
 
@@ -119,23 +122,28 @@ def run(args: argparse.Namespace) -> None:
     check_same_examples(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     groups = score_groups(evaluated, kept_N, args.draws)
+    labels = evaluated[0].labels
     dedup = None
     if overlap is not None:
         dedup = {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}
+    majority = majority_class(labels, evaluated[0].targets[kept_N])
     report = {
         "split": args.split,
         "examples": int(kept_N.sum()),
+        **({} if majority is None else {"majority": majority}),
         "dedup": dedup,
-        "classes": evaluated[0].classes,
-        "conventions": conventions(args.draws),
+        "classes": list(labels.classes),
+        **({} if labels.kind.exclusive else {"label_kind": labels.kind.name}),
+        "conventions": conventions(args.draws, labels.kind.name),
         "sha256": {archive.shown(member.source): sha256(member.source) for member in evaluated},
         "groups": [group.as_json() for group in groups],
     }
     if args.out:
         atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     excluded = f", {len(overlap.lines):,} excluded because they are in train" if overlap else ""
-    print(f"{args.split}: {report['examples']:,} examples{excluded}\n")
-    print(tables(groups, conventions(args.draws)), end="")
+    baseline = f"\nmajority class: {majority['class']}, {majority['accuracy']:.2f} %" if majority else ""
+    print(f"{args.split}: {report['examples']:,} examples{excluded}{baseline}\n")
+    print(tables(groups, conventions(args.draws, labels.kind.name)), end="")
 
 
 def predict(
@@ -158,40 +166,79 @@ def predict(
 def _predict_one(model: Model, split: str, data: str | None, messages: PrecisionMessages) -> SplitPredictions:
     examples = model.examples(split, data)
     messages.show(model.precision)
-    p_NK = probabilities(model.network.logits(examples.rows, progress=model.run.name))
-    return SplitPredictions(model.run, examples.classes, examples.labels, p_NK, model.run.checkpoint)
+    outputs_NK = model.labels.outputs(model.network.logits(examples.rows, progress=model.run.name))
+    # The names are those of the data that are evaluated if the training data no longer exist.
+    labels = replace(model.labels, classes=tuple(examples.classes))
+    return SplitPredictions(model.run, labels, examples.labels, outputs_NK, model.run.checkpoint)
+
+
+def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
+    """Choose the thresholds of a multi-label run on a subset of its data, and write them into its folder.
+
+    Nothing is done for other kinds of labels, and if they are there. `options` as for `open_model`.
+    """
+    from roberta_small.common.metrics import chosen_thresholds
+
+    if (folder / THRESHOLDS).is_file():
+        return
+    model = open_model(folder, **options)
+    examples = model.examples(subset)
+    outputs_NK = model.labels.outputs(model.network.logits(examples.rows))
+    if found := chosen_thresholds(model.labels, examples.labels, outputs_NK):
+        write_thresholds(folder, found)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
     """Read a run's prediction file; raises `UserError` if an example or its true class is missing."""
     path = run.folder / predictions.file_name(split)
-    found = predictions.read(path)
-    classes = list(found[0].probabilities)
+    found = predictions.read_any(path)
     for index, prediction in enumerate(found):
-        if prediction.index != index or prediction.true_class is None:
+        if prediction.index != index or not prediction.known:
             what = "its prediction is missing" if prediction.index != index else "its true class is unknown"
             raise UserError(
                 f"{path}: example {index}: {what}; evaluate the checkpoint with --write-predictions"
             )
-    labels_N = np.array([classes.index(one.true_class) for one in found if one.true_class is not None])
-    p_NK = np.array([list(prediction.probabilities.values()) for prediction in found], dtype=np.float64)
-    return SplitPredictions(run, classes, labels_N, p_NK, path)
+    arrays = predictions.to_arrays(found)
+    return SplitPredictions(run, arrays.labels, arrays.targets, arrays.outputs, path)
 
 
 def check_same_examples(evaluated: list[SplitPredictions]) -> None:
-    """Raise `UserError` if the true classes differ: the runs were trained on different data."""
-    first, *others = [np.array(member.classes)[member.labels] for member in evaluated]
-    for member, labels_N in zip(evaluated[1:], others, strict=True):
-        if not np.array_equal(first, labels_N):
+    """Raise `UserError` if the labels differ: the runs were trained on different data."""
+    first, *others = map(_named_targets, evaluated)
+    for member, targets in zip(evaluated[1:], others, strict=True):
+        if member.labels.kind is not evaluated[0].labels.kind or first != targets:
             raise UserError(
                 f"{member.run.name} and {evaluated[0].run.name} have different examples; "
                 "pass the data to evaluate on with --data"
             )
 
 
+def _named_targets(member: SplitPredictions) -> list[Any]:
+    """The labels of each example, whatever the order of the classes."""
+    labels, targets = member.labels, member.targets
+    if not labels.kind.has_classes:
+        return targets.tolist()
+    names = np.array(labels.classes)
+    if labels.kind.exclusive:
+        return names[targets].tolist()
+    return [frozenset(names[row_K].tolist()) for row_K in targets]
+
+
+def majority_class(labels: Labels, targets: Targets) -> dict[str, Any] | None:
+    """The most frequent class, and the accuracy in percent of always predicting it.
+
+    None unless an example has one class.
+    """
+    if not labels.kind.exclusive:
+        return None
+    counts_K = np.bincount(targets, minlength=labels.size)
+    most = int(counts_K.argmax())
+    return {"class": labels.classes[most], "accuracy": 100 * float(counts_K[most]) / len(targets)}
+
+
 def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArray[np.bool_]:
     """Which examples to score, (N,) bool; raises `UserError` if the audit is of other data or leaves none."""
-    kept_N = np.ones(len(member.labels), dtype=bool)
+    kept_N = np.ones(len(member.targets), dtype=bool)
     if overlap is None:
         return kept_N
     if overlap.size != len(kept_N):
@@ -209,6 +256,7 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
 
 def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], draws: int) -> list[Group]:
     """A `report.Group` for each method and initialization, in the order of the checkpoints."""
+    from roberta_small.common.metrics import scored
     from roberta_small.eval.report import Group, Scores
 
     groups: dict[str, list[SplitPredictions]] = {}
@@ -216,19 +264,36 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
         groups.setdefault(member.run.group, []).append(member)
     found = []
     for name, members in groups.items():
-        classes = members[0].classes
-        first = members[0].run.name
+        labels, first = members[0].labels, members[0].run.name
         columns = [
-            in_order_of(classes, member.classes, member.probabilities, member.run.name, first)
+            in_order_of(
+                list(labels.classes), list(member.labels.classes), member.outputs, member.run.name, first
+            )
             for member in members
         ]
+        # Each with its own thresholds.
+        own = [
+            labels.with_thresholds(dict(zip(one.classes, one.thresholds, strict=False)))
+            for one in (member.labels for member in members)
+        ]
+        targets = members[0].targets[kept_N]
         ensemble = None
         if len(members) > 1:
-            scored = _scored(members[0].labels, np.mean(columns, axis=0), kept_N)
-            ensemble = Scores.compute(f"{name} ensemble".strip(), scored, classes, draws=draws)
+            together = mean_labels(own)
+            ensemble = Scores.compute(
+                f"{name} ensemble".strip(),
+                scored(together, targets, np.mean(columns, axis=0)[kept_N]),
+                list(labels.classes),
+                draws=draws,
+            )
         scores = [
-            Scores.compute(member.run.name, _scored(members[0].labels, p_NK, kept_N), classes, draws=draws)
-            for member, p_NK in zip(members, columns, strict=True)
+            Scores.compute(
+                member.run.name,
+                scored(meaning, targets, outputs_NK[kept_N]),
+                list(labels.classes),
+                draws=draws,
+            )
+            for member, meaning, outputs_NK in zip(members, own, columns, strict=True)
         ]
         found.append(Group(name, scores, ensemble))
     return found
@@ -237,16 +302,8 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
 def write_predictions(member: SplitPredictions, split: str) -> Path:
     """Write the predictions to the run folder; returns the path."""
     path = member.run.folder / predictions.file_name(split)
-    predictions.write(
-        path, predictions.from_probabilities(member.classes, member.probabilities, member.labels)
-    )
+    predictions.write(path, predictions.from_outputs(member.labels, member.outputs, member.targets))
     return path
-
-
-def _scored(labels_N: NDArray[np.int64], p_NK: NDArray[np.float64], kept_N: NDArray[np.bool_]) -> Scored:
-    from roberta_small.common.metrics import Scored
-
-    return Scored(labels_N[kept_N], p_NK[kept_N])
 
 
 def _check_no_unused_options(args: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.model import Given, Model
 from roberta_small.eval.origin import RunCheckpoint
 from roberta_small.eval.texts import Ids, InputFormat, logits_of
@@ -39,8 +40,8 @@ AGAIN = "write it with roberta-small export onnx"
 class Metadata:
     """What a graph contains besides the network."""
 
-    classes: list[str]
-    """Their names, in the order of the logits."""
+    labels: Labels
+    """What the logits mean."""
     format: InputFormat
     pairs: bool
     normalize_apostrophes: bool
@@ -56,6 +57,7 @@ class Metadata:
         fields: dict[str, Any] = {"format": asdict(self.format), "pairs": self.pairs}
         fields["normalize_apostrophes"] = self.normalize_apostrophes
         return {
+            "labels": json.dumps(self.labels.record()),
             "text": json.dumps(fields),
             "sentencepiece": base64.b64encode(self.sentencepiece).decode("ascii"),
             "dictionary": self.dictionary,
@@ -71,8 +73,13 @@ class Metadata:
             )
         try:
             fields = json.loads(found["text"])
+            labels = (
+                Labels.from_record(json.loads(found["labels"]), path)
+                if "labels" in found
+                else Labels.single(json.loads(found["classes"]))
+            )
             return cls(
-                json.loads(found["classes"]),
+                labels,
                 InputFormat(**fields["format"]),
                 fields["pairs"],
                 fields["normalize_apostrophes"],
@@ -112,8 +119,8 @@ class GraphModel(Model):
             raise UserError(f"{path}: no such file")
         model = cls(RunCheckpoint(path, None, None), given)
         (output,) = [one for one in model.session.get_outputs() if one.name == OUTPUT] or [None]
-        if output is None or output.shape[-1] != len(model.classes):
-            raise UserError(f"{path}: no output '{OUTPUT}' of {len(model.classes)} classes; {AGAIN} again")
+        if output is None or output.shape[-1] != model.labels.size:
+            raise UserError(f"{path}: no output '{OUTPUT}' of {model.labels.size} classes; {AGAIN} again")
         return model
 
     @cached_property
@@ -146,9 +153,9 @@ class GraphModel(Model):
         return None
 
     @cached_property
-    def classes(self) -> list[str]:
-        """A name for each logit."""
-        return self.metadata.classes
+    def labels(self) -> Labels:
+        """What the logits mean."""
+        return self.metadata.labels
 
     @property
     def pairs(self) -> bool:
@@ -180,7 +187,7 @@ class GraphModel(Model):
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-        classes, max_tokens = len(self.classes), self.given.max_tokens
+        classes, max_tokens = self.labels.size, self.given.max_tokens
         return logits_of(rows, self._compute, classes, max_tokens=max_tokens, progress=progress)
 
     def _compute(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:

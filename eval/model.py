@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.common.run import INPUTS, TFIDF
+from roberta_small.common.label_kinds import Labels
+from roberta_small.common.run import INPUTS, TFIDF, read_thresholds
 from roberta_small.eval.origin import (
     DICTIONARY,
     GRAPH,
@@ -39,6 +40,7 @@ from roberta_small.eval.origin import (
 from roberta_small.eval.texts import MAX_TOKENS, Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK
+from roberta_small.preprocess.options import NO_TEST
 from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS, Located, beside
 from roberta_small.preprocess.tokenization.encoder import Encoder, load_in_advance
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
@@ -146,9 +148,19 @@ class Model:
         return data_of(self.run, recorded)
 
     @cached_property
+    def labels(self) -> Labels:
+        """What the logits mean: kind of labels, classes or scaling, and the thresholds of the run."""
+        kind = self.checkpoint.kind
+        if not kind.has_classes:
+            self.checkpoint.head  # noqa: B018  raises unless it is a classifier
+            return Labels(kind, scaling=self.checkpoint.scaling)
+        labels = Labels(kind, tuple(read_class_names(self.checkpoint, self.data)))
+        return labels if kind.exclusive else labels.with_thresholds(read_thresholds(self.run.folder))
+
+    @property
     def classes(self) -> list[str]:
-        """A name for each logit: from the checkpoint, else from the data folder."""
-        return read_class_names(self.checkpoint, self.data)
+        """A name for each logit, from the checkpoint, else from the data folder; empty for regression."""
+        return list(self.labels.classes)
 
     @property
     def pairs(self) -> bool:
@@ -241,7 +253,14 @@ class Model:
         folder = self.data if data is None else DataFolder.given(data)
         if not folder.exists:
             raise UserError(f"{folder.path}: no such folder (data of {self.run.name}); pass --data")
-        classes = read_class_names(self.checkpoint, self.data if self.data.exists else folder)
+        if split == "test" and folder.option("test") == NO_TEST:
+            raise UserError(
+                f"{folder.path}: prepared without a test set (--test {NO_TEST}); use --split valid, or pass "
+                "other data with --data"
+            )
+        classes: list[str] = []
+        if self.checkpoint.kind.has_classes:
+            classes = read_class_names(self.checkpoint, self.data if self.data.exists else folder)
         dictionary = text_dictionary(self.find_dictionary(folder))
         return read_split(self.checkpoint, dictionary, classes, folder.path, split)
 

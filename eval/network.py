@@ -33,18 +33,26 @@ from roberta_small.common.cli import DEVICES
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
+from roberta_small.common.label_kinds import LabelKind, Scaling, Targets
 from roberta_small.eval.model import BF16, FP32, INT8
 from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
-from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
+from roberta_small.fairseq_plugin.checkpoints.architecture import (
+    arch_name,
+    kind_of_settings,
+    model_arguments,
+    scaling_of_state,
+)
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
 from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
     SentenceClassificationTask,
     class_names,
+    kind_and_scaling,
     load_dictionary,
 )
 from roberta_small.fairseq_plugin.training.curves import PRECISION_KEY
@@ -80,6 +88,8 @@ class Checkpoint:
     """In the order of the logits; None for stock fairseq."""
     precision: str | None = None
     """`fp32` or `bf16`, of training; None if it is not recorded."""
+    scaling: Scaling = Scaling()
+    """Of the labels of a regression; stock fairseq does not scale them."""
 
     @property
     def is_classifier(self) -> bool:
@@ -132,13 +142,17 @@ class Checkpoint:
                 f"roberta-small train --data DATA --pretrained {self.path}"
             )
         task = self.settings.get("_name") or self.settings.get("task")
-        regression = self.settings.get("regression_target")
-        if task not in TASKS or regression:
-            kind = "a regression" if regression else f"the task '{task}'"
+        if task not in TASKS:
             raise UserError(
-                f"{self.path}: trained for {kind}, not for {' or '.join(TASKS)}; specify a classifier"
+                f"{self.path}: trained for the task '{task}', not for {' or '.join(TASKS)}; specify a "
+                "classifier"
             )
         return name
+
+    @property
+    def kind(self) -> LabelKind:
+        """The kind of the labels."""
+        return kind_of_settings(self.settings)
 
     @property
     def classes(self) -> int:
@@ -189,6 +203,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         dictionary_sha256=recorded.get("dictionary_sha256"),
         class_names=recorded.get("class_names"),
         precision=recorded_precision(arguments, state),
+        scaling=scaling_of_state(state, path),
     )
 
 
@@ -393,10 +408,10 @@ class Examples:
     """The examples of a split, in the order of its text."""
 
     rows: list[Ids]
-    labels: NDArray[np.int64]
-    """(N,) index of the true class in `classes`."""
+    labels: Targets
+    """As in `common.label_kinds`; classes are numbered as in `classes`."""
     classes: list[str]
-    """In the order of the checkpoint's logits."""
+    """In the order of the checkpoint's logits; empty for regression."""
 
 
 def text_dictionary(path: Path) -> Dictionary:
@@ -420,19 +435,46 @@ def read_split(
     and a class that the checkpoint does not have.
     """
     label_path = Path(data) / "label" / "dict.txt"
-    label_dictionary = load_dictionary(label_path)
-    task = SentenceClassificationTask(checkpoint.task_config(str(data)), dictionary, label_dictionary)
+    label_dictionary = load_dictionary(label_path) if checkpoint.kind.has_classes else Dictionary()
+    names = class_names(label_dictionary)
+    config = checkpoint.task_config(str(data))
+    kind_and_scaling(config)  # the data have labels of this kind
+    if checkpoint.kind.has_classes:
+        config.num_classes = max(len(names), checkpoint.classes)
+    task = SentenceClassificationTask(config, dictionary, label_dictionary, checkpoint.scaling)
     dataset = task.load_dataset(split)
     items = [dataset[i] for i in range(len(dataset))]
     rows = [item["net_input.src_tokens"].numpy() for item in items]
-    labels_N = np.array([int(item["target"]) for item in items])
-    names = class_names(label_dictionary)
+    if not checkpoint.kind.has_classes:
+        return Examples(rows, load_numbers(str(data), split), classes)
+    target = np.array([item["target"].numpy() for item in items])
     index = {name: k for k, name in enumerate(classes)}
-    for number, k in enumerate(labels_N.tolist(), start=1):
-        if names[k] not in index:
+    if not checkpoint.kind.exclusive:
+        has_NK = target > 0
+        _check_known(names, has_NK.nonzero(), index, label_path, checkpoint, split)
+        targets_NK = np.zeros((len(rows), len(classes)), dtype=bool)
+        for k, name in enumerate(names):
+            if name in index:
+                targets_NK[:, index[name]] = has_NK[:, k]
+        return Examples(rows, targets_NK, classes)
+    labels_N = target.reshape(-1).astype(np.int64)
+    _check_known(names, (np.arange(len(labels_N)), labels_N), index, label_path, checkpoint, split)
+    return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N], classes)
+
+
+def _check_known(
+    names: Sequence[str],
+    found: Sequence[NDArray[np.int64]],
+    known: Mapping[str, int],
+    label_path: Path,
+    checkpoint: Checkpoint,
+    split: str,
+) -> None:
+    """Raise `UserError` for a label that the checkpoint does not have; `found` are sentences and labels."""
+    for number, k in zip(*(part.tolist() for part in found), strict=True):
+        if names[k] not in known:
             raise UserError(
-                f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is not one of "
-                f"{', '.join(classes)}, the classes of {checkpoint.path}; "
+                f"{label_path}: the class '{names[k]}' of sentence {number + 1} of {split} is not one of "
+                f"{', '.join(known)}, the classes of {checkpoint.path}; "
                 f"correct the labels and {WRITE_AGAIN}"
             )
-    return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N], classes)

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.metrics import ACCURACIES, METRICS, Array, Metric, Scored, digits
+from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from roberta_small.common.metrics import (
+    ACCURACIES,
+    Array,
+    Counts,
+    Scored,
+    ScoredLabels,
+    TestSet,
+    digits,
+    find,
+    metrics_of,
+)
 from roberta_small.common.statistics import LEVEL, SEED, mean_std, wilson_interval
 from roberta_small.common.tables import markdown
 
@@ -33,18 +44,20 @@ WILSON = (
     "In brackets, for an accuracy of 0 or 100 %: Wilson's interval, because the bootstrap interval has no "
     "width; other metrics whose bootstrap interval has no width have none.\n"
 )
+CONFUSION = {"confusion": "rows true classes, columns predicted ones"}
+THRESHOLDS = {"thresholds": "one per class with the highest F1 on valid; of an ensemble, the mean"}
 CONVENTIONS = {
-    "confusion": "rows true classes, columns predicted ones",
     "std": "sample standard deviation over the checkpoints (ddof 1)",
     "ensemble": "mean of the probabilities",
 }
+OF_KIND = {SINGLE_LABEL: CONFUSION, MULTI_LABEL: THRESHOLDS, REGRESSION: {"ensemble": "mean of the values"}}
 
 
-def conventions(draws: int) -> dict[str, str]:
-    """The definitions of the values, for the JSON report."""
+def conventions(draws: int, kind: str = SINGLE_LABEL) -> dict[str, str]:
+    """The definitions of the values for a kind of labels, for the JSON report."""
     interval = f"percentile bootstrap over the examples, level {LEVEL}, {draws:,} draws, seed {SEED}"
-    definitions = {name: metric.description for name, metric in METRICS.items()}
-    return {"interval": interval, **definitions, **CONVENTIONS}
+    definitions = {name: metric.description for name, metric in metrics_of(kind).items()}
+    return {"interval": interval, **definitions, **CONVENTIONS, **OF_KIND[kind]}
 
 
 @dataclass(frozen=True)
@@ -58,19 +71,19 @@ class Interval:
     """Whether it is Wilson's interval instead: for an accuracy of 0 or 100 %."""
 
 
-def measure(scored: Scored, weights_DN: Array) -> dict[str, Array]:
+def measure(scored: TestSet, weights_DN: Array) -> dict[str, Array]:
     """Every registered metric for each weighting: name -> (D,)."""
-    matrix_DKK = scored.confusion(weights_DN)
+    statistics = scored.statistics(weights_DN)
     return {
         name: metric.measure(scored, weights_DN)
-        if metric.from_confusion is None
-        else metric.from_confusion(matrix_DKK)
-        for name, metric in METRICS.items()
+        if metric.from_statistics is None
+        else metric.from_statistics(statistics)
+        for name, metric in metrics_of(scored.kind).items()
     }
 
 
 def intervals(
-    scored: Scored, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
+    scored: TestSet, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
 ) -> dict[str, Interval]:
     """Each metric with its percentile bootstrap interval from `draws` resampled test sets.
 
@@ -78,33 +91,37 @@ def intervals(
     or all wrong, all resampled sets have the same accuracy, whose interval is then Wilson's; those of other
     metrics with the same value in all sets are NaN.
     """
-    count = len(scored.labels)
+    count = scored.count
     values = {name: float(v[0]) for name, v in measure(scored, np.ones((1, count))).items()}
     drawn: dict[str, list[Array]] = {name: [] for name in values}
-    for weights_DN in _bootstrap_weights(count, scored.classes, draws, seed):
+    for weights_DN in bootstrap_weights(count, scored.cells, draws, seed):
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - level), 50 * (1 + level)]
     found = {name: Interval(value, *_percentiles(drawn[name], tails)) for name, value in values.items()}
-    if values["accuracy"] not in (0, 100):
+    if all(values.get(name) not in (0, 100) for name in ACCURACIES):
         return found
     return {name: _with_width(name, one, count, level) for name, one in found.items()}
 
 
 def per_class(matrix_KK: Array) -> list[dict[str, float]]:
     """Precision, recall and F1 (0 to 1; 0 where undefined) and the number of examples of each class."""
-    rows = []
-    for k in range(len(matrix_KK)):
-        correct, present, predicted = matrix_KK[k, k], matrix_KK[k].sum(), matrix_KK[:, k].sum()
-        rows.append(
-            {
-                "precision": float(correct / predicted) if predicted else 0.0,
-                "recall": float(correct / present) if present else 0.0,
-                "f1": float(2 * correct / (present + predicted)) if present + predicted else 0.0,
-                "support": int(present),
-            }
-        )
-    return rows
+    triples = zip(np.diagonal(matrix_KK), matrix_KK.sum(axis=1), matrix_KK.sum(axis=0), strict=True)
+    return [_class_scores(correct, present, predicted) for correct, present, predicted in triples]
+
+
+def per_label(cells_K4: Counts) -> list[dict[str, float]]:
+    """The same of multi-label data, from `LabelCounts.cells`."""
+    return [_class_scores(tp, tp + fn, tp + fp) for tp, fp, fn, _ in cells_K4]
+
+
+def _class_scores(correct: float, present: float, predicted: float) -> dict[str, float]:
+    return {
+        "precision": float(correct / predicted) if predicted else 0.0,
+        "recall": float(correct / present) if present else 0.0,
+        "f1": float(2 * correct / (present + predicted)) if present + predicted else 0.0,
+        "support": int(present),
+    }
 
 
 def most_confused(matrix_KK: Array | NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -125,14 +142,22 @@ class Scores:
     name: str
     intervals: dict[str, Interval]
     classes: list[str]
-    matrix: np.ndarray
-    """(K, K), rows true classes, columns predicted ones."""
+    """Empty for regression."""
+    matrix: np.ndarray | None
+    """(K, K), rows true classes, columns predicted ones; None unless an example has one class."""
+    rows: list[dict[str, float]]
+    """The scores of each class (`per_class`)."""
 
     @classmethod
-    def compute(cls, name: str, scored: Scored, classes: list[str], *, draws: int = DRAWS) -> Scores:
+    def compute(cls, name: str, scored: TestSet, classes: list[str], *, draws: int = DRAWS) -> Scores:
         """Compute all metrics of a scored test set."""
-        matrix_KK = scored.confusion(np.ones((1, len(scored.labels))))[0]
-        return cls(name, intervals(scored, draws=draws), classes, matrix_KK)
+        found, ones = intervals(scored, draws=draws), np.ones((1, scored.count))
+        if isinstance(scored, Scored):
+            matrix_KK = scored.confusion(ones)[0]
+            return cls(name, found, classes, matrix_KK, per_class(matrix_KK))
+        if isinstance(scored, ScoredLabels):
+            return cls(name, found, classes, None, per_label(scored.statistics(ones).cells[0]))
+        return cls(name, found, classes, None, [])
 
     def as_json(self) -> dict[str, Any]:
         """The entry of the JSON report; undefined values are null."""
@@ -141,16 +166,16 @@ class Scores:
             | ({"interval": "Wilson"} if interval.wilson else {})
             for name, interval in self.intervals.items()
         }
-        return {
-            "name": self.name,
-            "metrics": metrics,
-            "per_class": dict(zip(self.classes, per_class(self.matrix), strict=True)),
-            "confusion": self.matrix.astype(int).tolist(),
-        }
+        content: dict[str, Any] = {"name": self.name, "metrics": metrics}
+        if self.rows:
+            content["per_class"] = dict(zip(self.classes, self.rows, strict=True))
+        if self.matrix is not None:
+            content["confusion"] = self.matrix.astype(int).tolist()
+        return content
 
     def cells(self) -> list[str]:
         """The cells of a table row."""
-        return [self.name, *(_cell(name, self.intervals[name]) for name in METRICS)]
+        return [self.name, *(_cell(name, interval) for name, interval in self.intervals.items())]
 
 
 @dataclass(frozen=True)
@@ -166,7 +191,7 @@ class Group:
     def mean(self) -> dict[str, dict[str, float | None]]:
         """Mean and sample standard deviation of each metric over the members."""
         found = {}
-        for name in METRICS:
+        for name in self.members[0].intervals:
             values = np.array([member.intervals[name].value for member in self.members])
             # A metric that is undefined for one member has no mean.
             mean, std = (math.nan, math.nan) if np.isnan(values).any() else mean_std(values)
@@ -198,10 +223,12 @@ def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
     With many classes: the classes with the lowest and highest F1, and the most frequent confusions.
     """
     rows = [row for group in groups for row in group.rows()]
-    parts = [markdown(["", *map(_heading, METRICS.values())], rows)]
+    names = list(groups[0].members[0].intervals)
+    parts = [markdown(["", *map(_heading, names)], rows)]
     if len(groups) == 1 and groups[0].ensemble is None:
         parts += _class_tables(groups[0].members[0])
-    parts.append(f"In brackets: {meaning['interval']}. ECE: {meaning['calibration_error']}.\n")
+    ece = f" ECE: {meaning['calibration_error']}." if "calibration_error" in names else ""
+    parts.append(f"In brackets: {meaning['interval']}.{ece}\n")
     scores = [one for group in groups for one in (*group.members, group.ensemble) if one is not None]
     if any(interval.wilson for one in scores for interval in one.intervals.values()):
         parts.append(WILSON)
@@ -210,17 +237,21 @@ def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
 
 def _class_tables(scores: Scores) -> list[str]:
     """Scores by class and confusions, as many as are readable."""
-    numbers, classes = per_class(scores.matrix), scores.classes
+    numbers, classes = scores.rows, scores.classes
+    if not numbers:
+        return []
     cells = [
         [name, *(f"{row[key]:.3f}" for key in ("precision", "recall", "f1")), f"{row['support']:,}"]
         for name, row in zip(classes, numbers, strict=True)
     ]
     heading = ["true class", "precision", "recall", "F1", "examples"]
+    if scores.matrix is None:
+        return _scores_by_class(cells, numbers, ["class", *heading[1:]])
     if len(classes) <= FEW_CLASSES:
         counts = [[f"{int(number):,}" for number in row] for row in scores.matrix]
         rows = [[*row, *more] for row, more in zip(cells, counts, strict=True)]
         return [markdown([*heading, *(f"predicted {name}" for name in classes)], rows)]
-    return [*_scores_by_class(cells, numbers, heading), _confusions(scores)]
+    return [*_scores_by_class(cells, numbers, heading), _confusions(scores.matrix, classes)]
 
 
 def _scores_by_class(
@@ -241,19 +272,20 @@ def _scores_by_class(
     return parts
 
 
-def _confusions(scores: Scores) -> str:
+def _confusions(matrix_KK: np.ndarray, classes: Sequence[str]) -> str:
     """The most frequent errors."""
-    support_K = scores.matrix.sum(axis=1)
+    support_K = matrix_KK.sum(axis=1)
     rows = [
-        [scores.classes[true], scores.classes[predicted], f"{number:,}", f"{number / support_K[true]:.1%}"]
-        for true, predicted, number in most_confused(scores.matrix)[:EXTREMES]
+        [classes[true], classes[predicted], f"{number:,}", f"{number / support_K[true]:.1%}"]
+        for true, predicted, number in most_confused(matrix_KK)[:EXTREMES]
     ]
     return markdown(["true class", "predicted class", "examples", "of the true class"], rows, "llr")
 
 
-def _heading(metric: Metric) -> str:
-    heading = metric.heading or metric.name.replace("_", " ")
-    return f"{heading} ({metric.unit})" if metric.unit else heading
+def _heading(name: str) -> str:
+    metric = find(name)
+    heading = (metric.heading if metric else "") or name.replace("_", " ")
+    return f"{heading} ({metric.unit})" if metric and metric.unit else heading
 
 
 def _cell(name: str, interval: Interval) -> str:
@@ -271,13 +303,14 @@ def _finite(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _bootstrap_weights(count: int, classes: int, draws: int, seed: int) -> Iterator[Array]:
+def bootstrap_weights(count: int, cells: int, draws: int, seed: int) -> Iterator[Array]:
     """Yield the example weights of bootstrap samples, (D, N), in portions of bounded size.
 
-    A portion also bounds the confusion matrices, (D, K, K). It does not change the samples.
+    A portion also bounds the sums over the examples, such as the confusion matrices, (D, K, K): `cells` is
+    their number for one sample. It does not change the samples.
     """
     rng = np.random.default_rng(seed)
-    portion = max(1, MAX_CELLS // max(count, classes**2))
+    portion = max(1, MAX_CELLS // max(count, cells))
     for start in range(0, draws, portion):
         size = min(portion, draws - start)
         picked = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count

@@ -60,10 +60,11 @@ class Classified:
     """The results for N texts."""
 
     probabilities: NDArray[np.float64]
-    """(N, K)."""
+    """(N, K); for regression the values (N, 1), here and in `std` and `members`."""
     encoded: EncodedTexts
     std: NDArray[np.float64] | None = None
-    """(N,) standard deviation of the predicted class's probability over the members of an ensemble."""
+    """(N,) standard deviation of the predicted class's probability over the members of an ensemble; (N, K)
+    for multi-label data."""
     members: NDArray[np.float64] | None = None
     """(M, N, K) probabilities of the M members of an ensemble."""
 
@@ -242,13 +243,6 @@ def logits_of(
             logits_NK[batch] = compute(pad([rows[i] for i in batch]))
             bar.update(len(batch))
     return logits_NK
-
-
-def probabilities(logits_NK: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Softmax over the classes, (N, K) float64."""
-    logits_NK = logits_NK.astype(np.float64)
-    powers_NK = np.exp(logits_NK - logits_NK.max(axis=-1, keepdims=True))
-    return powers_NK / powers_NK.sum(axis=-1, keepdims=True)
 
 
 def batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:

@@ -7,6 +7,7 @@ Shapes: N texts, V n-grams, K classes.
 
 from __future__ import annotations
 
+import json
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.model import Given, Model
 from roberta_small.eval.origin import RunCheckpoint
 from roberta_small.eval.texts import Ids, InputFormat
@@ -44,15 +46,22 @@ class Tfidf:
     idf: NDArray[np.float64]
     """(V,)"""
     weights: NDArray[np.float64]
-    """(K, V); with two classes (1, V), those of the second one."""
+    """(K, V); with two exclusive classes (1, V), those of the second one; of a regression (1, V)."""
     bias: NDArray[np.float64]
-    """(K,); with two classes (1,)."""
+    """(K,), or (1,) as `weights`."""
     classes: list[str]
     """In the order of the rows of `weights`."""
     sizes: tuple[int, int]
     """Minimum and maximum number of words of an n-gram."""
     sublinear: bool
     """Whether n occurrences count as 1 + log(n)."""
+    labels: Labels | None = None
+    """What the logits mean; None for one of `classes`."""
+
+    @property
+    def meaning(self) -> Labels:
+        """What the logits mean."""
+        return self.labels or Labels.single(self.classes)
 
     def write(self, path: Path) -> None:
         """Write the file, atomically."""
@@ -65,6 +74,8 @@ class Tfidf:
             "sizes": np.array(self.sizes),
             "sublinear": np.array(self.sublinear),
         }
+        if self.labels is not None:
+            arrays["labels"] = _bytes(json.dumps(self.labels.record()))
         with atomic_open(path, "wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -82,6 +93,7 @@ class Tfidf:
                     classes=_lines(found["classes"]),
                     sizes=(smallest, largest),
                     sublinear=bool(found["sublinear"]),
+                    labels=_labels(found["labels"], path) if "labels" in found else None,
                 )
         except FileNotFoundError:
             raise UserError(f"{path}: no such file; {AGAIN}") from None
@@ -102,7 +114,7 @@ class Tfidf:
         features_NV = counts_NV.multiply(self.idf).tocsr()
         norms_N1 = np.sqrt(np.asarray(features_NV.multiply(features_NV).sum(axis=1)).reshape(-1, 1))
         scores_NK = features_NV @ self.weights.T / np.maximum(norms_N1, LEAST) + self.bias
-        if scores_NK.shape[1] == 1:
+        if scores_NK.shape[1] == 1 and self.meaning.kind.exclusive:
             scores_NK = np.hstack([np.zeros_like(scores_NK), scores_NK])
         return scores_NK
 
@@ -158,9 +170,9 @@ class TfidfModel(Model):
         return None
 
     @cached_property
-    def classes(self) -> list[str]:
-        """A name for each logit."""
-        return self.network.classes
+    def labels(self) -> Labels:
+        """What the logits mean."""
+        return self.network.meaning
 
     @property
     def pairs(self) -> bool:
@@ -185,6 +197,10 @@ class TfidfModel(Model):
 
 def _bytes(text: str) -> NDArray[np.uint8]:
     return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+
+
+def _labels(data: NDArray[np.uint8], path: Path) -> Labels:
+    return Labels.from_record(json.loads(data.tobytes().decode("utf-8")), path)
 
 
 def _lines(data: NDArray[np.uint8]) -> list[str]:

@@ -25,7 +25,7 @@ from typing import IO, Any
 from roberta_small.common import manifest, predictions
 from roberta_small.common.cpu import Usage, environment, usage
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.run import LOG, TENSORBOARD, Run, State
+from roberta_small.common.run import LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments import plan, provenance, report
 from roberta_small.experiments.baselines import Baseline
 from roberta_small.experiments.inputs import files as inputs
@@ -288,8 +288,8 @@ class Launcher:
         if resume and (earlier := plan.earlier_lengths(state, previous)):
             content["continued"] = earlier
         if state.longer:  # they are of the best checkpoint, which may change
-            for path in run.folder.glob(predictions.file_name("*")):
-                path.unlink()
+            for path in [*run.folder.glob(predictions.file_name("*")), run.folder / THRESHOLDS]:
+                path.unlink(missing_ok=True)
         manifest.write(run.folder, content)
         return command, content
 

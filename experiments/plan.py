@@ -19,7 +19,7 @@ from roberta_small.common import manifest
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, Run, State
+from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments.progress import Progress, read_log
 from roberta_small.experiments.recipe.grid import same
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -117,7 +117,7 @@ def repair(folder: Path) -> None:
 def clear(run: Run) -> None:
     """Remove the files of an earlier start without an intact checkpoint, so that two logs do not mix."""
     shutil.rmtree(run.folder / TENSORBOARD, ignore_errors=True)
-    for path in [run.folder / LOG, *run.folder.glob("checkpoint*.pt*")]:
+    for path in [run.folder / LOG, run.folder / THRESHOLDS, *run.folder.glob("checkpoint*.pt*")]:
         path.unlink(missing_ok=True)
 
 

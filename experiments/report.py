@@ -16,6 +16,7 @@ from roberta_small.common.cpu import environment
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
+from roberta_small.common.predictions import AnyPrediction, LabelsPrediction, Prediction
 from roberta_small.common.ranking import rank
 from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint
 from roberta_small.common.statistics import mean_std, wilson_interval
@@ -120,7 +121,7 @@ def summary(
     if sweep.out is not None and (finished or compare):
         named = compare and _print_comparison(sweep, sweep.out)
         model = sweep.out if named else _best(finished, recipe).folder if finished else None
-        _print_next(sweep.out, model, pairs=(sweep.data / "input1").is_dir())
+        _print_next(sweep.out, model, sweep.data)
     return 1 if failures else 0
 
 
@@ -170,8 +171,9 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
 
 
 def _print_unpredicted(run: Run, subset: str, data: Path) -> None:
-    """Warn of classes that a run never predicts; of two classes, `_print_chance` has named the run."""
-    if len(inputs.class_names(data / "label" / "dict.txt")) < 3:
+    """Warn of classes that a run never predicts; of two exclusive ones, `_print_chance` has named the run."""
+    kind = inputs.label_kind(data)
+    if not kind.has_classes or (kind.exclusive and len(inputs.label_classes(data)) < 3):
         return
     path = run.folder / predictions.file_name(subset)
     if not path.is_file():
@@ -180,18 +182,31 @@ def _print_unpredicted(run: Run, subset: str, data: Path) -> None:
         subprocess.run(command, capture_output=True, check=False)  # takes some seconds
     if not path.is_file():
         return
-    found = predictions.read(path)
-    predicted = {prediction.predicted for prediction in found}
+    true, predicted = _occurrences(predictions.read_any(path))
     never = [
         f"'{name}' ({count(examples, 'example')})"
-        for name, examples in Counter(prediction.true_class for prediction in found).most_common()
+        for name, examples in true.most_common()
         if name not in predicted
     ]
     if never:
+        weights = ", or give rare classes a larger weight: -- --class-weights balanced"
         print(
-            f"warning: on {subset}, it never predicts {enumerate_some(never)}; train longer (--epochs N), or "
-            "give rare classes a larger weight: -- --class-weights balanced"
+            f"warning: on {subset}, it never predicts {enumerate_some(never)}; train longer (--epochs N)"
+            f"{weights if kind.exclusive else ''}"
         )
+
+
+def _occurrences(found: Sequence[AnyPrediction]) -> tuple[Counter[str], set[str]]:
+    """How often each class is that of an example, and the classes that are predicted."""
+    true, predicted = Counter[str](), set[str]()
+    for one in found:
+        if isinstance(one, LabelsPrediction):
+            true.update(one.true_classes or ())
+            predicted.update(one.predicted)
+        elif isinstance(one, Prediction) and one.true_class is not None:
+            true[one.true_class] += 1
+            predicted.add(one.predicted)
+    return true, predicted
 
 
 def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
@@ -201,13 +216,19 @@ def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
     return FINISHED if state.state is State.FINISHED else "not finished"
 
 
-def _print_next(out: Path, model: Path | None, *, pairs: bool) -> None:
-    """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `model`."""
+def _print_next(out: Path, model: Path | None, data: Path) -> None:
+    """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `model`.
+
+    Of data without a test set, also the predictions of a file without labels.
+    """
     folder = shlex.quote(shown_path(out))
     print(f"\nNext:\n  roberta-small tables {folder}\n  tensorboard --logdir {folder}", flush=True)
     if model is not None and (model == out or find_checkpoint(model) or (model / TFIDF).is_file()):
-        text = '"..." "..."' if pairs else '"..."'
-        print(f"  roberta-small predict --checkpoint {shlex.quote(shown_path(model))} {text}", flush=True)
+        text = '"..." "..."' if (data / "input1").is_dir() else '"..."'
+        predict = f"  roberta-small predict --checkpoint {shlex.quote(shown_path(model))}"
+        print(f"{predict} {text}", flush=True)
+        if inputs.subset_flags(data):
+            print(f"{predict} --input test.csv --out predictions.csv", flush=True)
 
 
 def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:

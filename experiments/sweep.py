@@ -12,6 +12,7 @@ from roberta_small.common import manifest
 from roberta_small.common.data_folder import find_soft_labels
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
+from roberta_small.common.label_kinds import KIND
 from roberta_small.common.run import Run, split_arm
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs import files as inputs
@@ -35,7 +36,8 @@ class Training:
     flags: tuple[str, ...]
     """The words for the trainer: those of the recipe, and what follows from the data."""
     identity: Mapping[str, Any]
-    """The manifest keys `data`, `checkpoint` and `recipe_flags`: a run resumes only if they are equal."""
+    """The manifest keys `data`, `checkpoint` and `recipe_flags`: a run resumes only if they are equal. For
+    other labels than one class per text also `label_kind`, which follows from the data."""
     added: tuple[str, ...] = ()
     """Flags of the recipe that are those of the initial checkpoint's architecture."""
 
@@ -104,10 +106,12 @@ def classifiers(
     Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
     inputs.require_fairseq()
+    kind = inputs.label_kind(data)
     defaults = (*defaults, *inputs.special_token_flags(data), *inputs.subset_flags(data))
+    defaults += checks.metric_flags(kind, settings.recipe)
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
     files = inputs.classification_files(data, ["train", *recipe.valid_subsets])
-    classes = inputs.class_names(data / "label/dict.txt")
+    classes = inputs.label_classes(data)
     inputs.require_writable(settings.out)
     inits, remarks = settings.initial_weights(data)
     initial = checkpoints.resolve_all(inits, data)
@@ -116,7 +120,7 @@ def classifiers(
     examples = run_length.count_examples(data)
 
     def complete(recipe: Recipe) -> Recipe:
-        return checks.complete(run_length.resolve(recipe, examples), data, classes)
+        return checks.complete(run_length.resolve(recipe, examples), data, classes, kind)
 
     def variants(start: str) -> dict[str, Recipe]:
         given = settings.arm, settings.recipe, settings.passthrough, settings.grid
@@ -134,6 +138,7 @@ def classifiers(
                 places,
                 paths,
                 classes=classes,
+                kind=kind.name,
                 pairs=pairs,
                 pools=pools,
                 separate=separate,
@@ -151,9 +156,10 @@ def classifiers(
         arm = arms[start][number]
         added = fitted.words(arms.get(recipes.PRETRAINED, arms[start])[number], init)
         own = by_start[start][arm].replace(added)
-        flags = (*own.words, "--num-classes", str(len(classes)))
+        flags = (*own.words, "--num-classes", str(len(classes) or 1), *kind.flags)
         words = [*flags, *recorded]
-        identity = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
+        identity: dict[str, Any] = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
+        identity |= {} if kind.exclusive else {KIND: kind.name}
         run = run_below(settings.out, arm, init, seed, paths[init])
         return Training(run, own, flags, identity, tuple(added))
 

@@ -135,7 +135,8 @@ def run_onnx(args: argparse.Namespace) -> None:
         raise UserError(f"{out}: already exists; choose another --out or delete it")
     if args.report is not None and args.report.is_dir():
         raise UserError(f"--report: {args.report} is a folder; specify a file")
-    from roberta_small.export.onnx import document, export, open_classifier, random_rows, table
+    from roberta_small.export.onnx import export, open_classifier, random_rows
+    from roberta_small.export.onnx_report import document, table
 
     classifier = open_classifier(args.source)
     examples = classifier.examples(args.data, args.split)
@@ -147,7 +148,8 @@ def run_onnx(args: argparse.Namespace) -> None:
         reason = str(error)
     measured, content = export(classifier, rows, int8=args.int8, metadata=metadata)
     atomic_write(out, content)
-    found = document(measured, None if examples is None else examples.labels, args.split)
+    targets = None if examples is None else examples.labels
+    found = document(measured, targets, args.split, classifier.model.labels)
     if args.report is not None:
         digest = {"sha256": sha256(out), "file": out.name}
         atomic_write(args.report, json.dumps(digest | found, indent=2) + "\n")

@@ -32,18 +32,17 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from roberta_small.analysis.predictions import WILSON, examples_interval, mcnemar
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FAMILIES
-from roberta_small.common.statistics import DRAWS, LEVEL, SEED
-from roberta_small.common.tables import markdown
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
 from roberta_small.eval.model import BESIDE, Model, open_model
 from roberta_small.eval.network import Checkpoint, Examples, head_weight
 from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
 from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
-from roberta_small.export.transformers.folder import class_names, load_folder, read_carried
+from roberta_small.export.onnx_report import TOLERANCE, Measured
+from roberta_small.export.transformers.folder import labels_of, load_folder, output_names, read_carried
 from roberta_small.export.transformers.networks import (
     configured_ids,
     converted,
@@ -60,8 +59,6 @@ from roberta_small.preprocess.tokenization.transformers_encoder import Transform
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products."""
-TOLERANCE = 1e-4
-"""Largest accepted difference of a logit between ONNX and PyTorch in fp32."""
 RANDOM_ROWS = 32
 MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""
@@ -91,7 +88,7 @@ class Classifier:
     def metadata(self) -> Metadata:
         """What text needs; raises `UserError` with the reason where it cannot be stored in a graph."""
         model, tokenizer = self.model, self.model.tokenizer
-        known = (model.classes, model.input_format, model.pairs, model.normalize_apostrophes)
+        known = (model.labels, model.input_format, model.pairs, model.normalize_apostrophes)
         if isinstance(model.encoder, TransformersEncoder):
             return Metadata(*known, tokenizer=model.encoder.packed())
         assert tokenizer.model is not None
@@ -121,8 +118,9 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
         run = RunCheckpoint(folder / "config.json", None, None)
         return Classifier(_reordered(folder, loaded.model), FolderModel(run, transformers=loaded.model))
     model = open_model(path)
-    classes = model.classes
-    network = converted(source_of(model.checkpoint), classes, special_ids(model.input_format))
+    network = converted(
+        source_of(model.checkpoint), output_names(model.labels), special_ids(model.input_format)
+    )
     network.set_attn_implementation(ATTENTION)
     return Classifier(network, model)
 
@@ -150,7 +148,7 @@ class FolderModel(Model):
     def checkpoint(self) -> Checkpoint:
         """The settings of fairseq's task, which determine the input format; of the weights, only the head."""
         folder, network = self.run.folder, self.transformers
-        carried = read_carried(folder)
+        carried, labels = read_carried(folder), labels_of(network)
         init, separator = configured_ids(encoder_config(network))
         head = carried.head or "sentence_classification_head"
         settings = {
@@ -162,12 +160,15 @@ class FolderModel(Model):
             "shorten_method": carried.task.get("shorten_method", "truncate"),
             "keep_eos": carried.task.get("keep_eos", True),
             "seed": 1,
+            "multi_label": labels.kind is KINDS[MULTI_LABEL],
+            "regression_target": labels.kind is KINDS[REGRESSION],
         }
         kind = network.config.model_type
         output = FAMILIES[kind].head[1] if kind in FAMILIES else "out_proj"
         weights: dict[str, Tensor] = {head_weight(head): network.get_parameter(f"{output}.weight")}
         arguments = argparse.Namespace(arch="roberta_small")
-        return Checkpoint(folder, arguments, settings, weights, self._digest(), class_names(network))
+        names, digest = list(labels.classes), self._digest()
+        return Checkpoint(folder, arguments, settings, weights, digest, names, scaling=labels.scaling)
 
     @cached_property
     def data(self) -> DataFolder:
@@ -192,18 +193,6 @@ class FolderModel(Model):
         if not path.is_file():
             return None
         return dictionary_digest(fairseq_dictionary.load(str(path)).with_mask().symbols)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Logits, time and size of one form of the classifier on N sentences."""
-
-    name: str
-    logits: NDArray[np.float32]
-    """(N, K)."""
-    seconds: float
-    megabytes: float | None
-    """Size of the file; None for PyTorch."""
 
 
 def export(
@@ -325,88 +314,6 @@ def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
     vocabulary = encoder_config(classifier.network).vocab_size
     first, _ = special_ids(classifier.model.input_format)
     return [np.concatenate([[first], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
-
-
-def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:
-    """All measurements, for JSON; `labels_N` is None for rows of random ids."""
-    return {
-        "split": None if labels_N is None else split,
-        "sentences": len(measured[0].logits),
-        "threads": torch.get_num_threads(),
-        "tolerance": TOLERANCE,
-        "conventions": "each form against the first: exact McNemar test; difference of accuracy in points "
-        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED}), or Wilson's if "
-        "the difference is the same in every sentence",
-        "forms": [_form(form, measured[0], labels_N) for form in measured],
-    }
-
-
-def table(document: dict[str, Any]) -> str:
-    """The measurements as a Markdown table with a heading and, on data, a comparison of the accuracies."""
-    split, sentences = document["split"], document["sentences"]
-    rows_name = "rows of random ids" if split is None else f"{sentences:,} sentences of {split}"
-    rows = [
-        (
-            form["name"],
-            "" if form["accuracy"] is None else f"{form['accuracy']:.2f}",
-            f"{form['same_class']:.2f}",
-            f"{form['largest_difference']:.1e}",
-            "" if form["megabytes"] is None else f"{form['megabytes']:.1f}",
-            f"{form['seconds_per_1000']:.2f}",
-        )
-        for form in document["forms"]
-    ]
-    columns = (
-        "",
-        "accuracy (%)",
-        "same class as torch (%)",
-        "largest difference of a logit",
-        "MB",
-        "seconds",
-    )
-    heading = (
-        f"{rows_name}; seconds for 1,000 of them on {document['threads']} thread(s) of this CPU, in batches "
-        "of similar length; torch computes attention as the graph does"
-    )
-    last = document["forms"][-1]
-    if split is None:
-        comparison = "accuracy was not measured: pass binarized data with --data"
-    else:
-        low, high = last["interval"]
-        wilson = ", Wilson" if last["interval_method"] == WILSON else ""
-        comparison = (
-            f"{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}{wilson}]; "
-            f"only {last['name']} correct {last['only_this']}, only torch correct {last['only_torch']} "
-            f"(McNemar p {last['p']:.2g})"
-        )
-    return f"{heading}\n\n{markdown(columns, rows)}\n{comparison}"
-
-
-def _form(form: Measured, reference: Measured, labels_N: NDArray[np.int64] | None) -> dict[str, Any]:
-    predicted_N, expected_N = form.logits.argmax(-1), reference.logits.argmax(-1)
-    found = {
-        "name": form.name,
-        "accuracy": None,
-        "same_class": 100 * float((predicted_N == expected_N).mean()),
-        "largest_difference": float(np.abs(form.logits - reference.logits).max()),
-        "megabytes": form.megabytes,
-        "seconds_per_1000": 1000 * form.seconds / len(form.logits),
-    }
-    if labels_N is None:
-        return found
-    right_N, torch_N = predicted_N == labels_N, expected_N == labels_N
-    only_this, only_torch, p = mcnemar(right_N, torch_N)
-    points_N = 100 * (right_N.astype(float) - torch_N)
-    (low, high), method = examples_interval(points_N, LEVEL, draws=DRAWS, seed=SEED)
-    return found | {
-        "accuracy": 100 * float(right_N.mean()),
-        "points": float(points_N.mean()),
-        "interval": [low, high],
-        "interval_method": method,
-        "only_this": int(only_this),
-        "only_torch": int(only_torch),
-        "p": float(p),
-    }
 
 
 @contextmanager

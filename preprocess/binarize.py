@@ -4,6 +4,7 @@ For a classifier (tasks `sentence_prediction`):   for pre-training (`--only-sour
     BIN/input0/dict.txt, train.bin, train.idx...      BIN/dict.txt, train.bin, train.idx...
     BIN/input1/... (sentence pairs)                   BIN/preprocess.json
     BIN/label/dict.txt, train.bin...
+    BIN/label/train.label (regression)
     BIN/preprocess.json
 
 Text goes from SentencePiece ids to fairseq ids through a table; no tokenized text is written in between.
@@ -18,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roberta_small.common.cli import positive
 from roberta_small.common.data_folder import (
     REPORT,
@@ -32,9 +31,10 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_write
-from roberta_small.preprocess.dictionary import EOS
+from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, TASKS, LabelKind
 from roberta_small.preprocess.indexed import IndexedWriter, distribute
-from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, label_ids
+from roberta_small.preprocess.label_files import write_labels
+from roberta_small.preprocess.labels import check_line_counts
 from roberta_small.preprocess.options import add_destination, add_reading, add_suffixes, input_suffixes
 from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, TokenReader, map_text
 
@@ -77,6 +77,7 @@ def binarize(
     shards: int = 1,
     normalize_apostrophes: bool = False,
     workers: int = 1,
+    kind: LabelKind = KINDS[SINGLE_LABEL],
     overwrite: bool = False,
 ) -> Report:
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
@@ -93,6 +94,7 @@ def binarize(
         "valid_every": valid_every,
         **({"shards": shards} if shards > 1 else {}),
         "normalize_apostrophes": normalize_apostrophes,
+        **({} if kind.exclusive else {"task": kind.task}),
     }
     files = [path for split in splits for path in split.files()]
     models = [] if sentencepiece_model is None else [sentencepiece_model]
@@ -110,10 +112,10 @@ def binarize(
             sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes
         )
     with atomic_folder(destination) as folder:
-        counts, classes = write_data(
-            folder, splits, encoder, valid_every=valid_every, shards=shards, workers=workers
+        counts, labels = write_data(
+            folder, splits, encoder, valid_every=valid_every, shards=shards, workers=workers, kind=kind
         )
-        return write_report(folder, REPORT, wanted | {"splits": counts, "labels": classes})
+        return write_report(folder, REPORT, wanted | {"splits": counts, **labels})
 
 
 def write_data(
@@ -124,14 +126,16 @@ def write_data(
     valid_every: int | None = None,
     shards: int = 1,
     workers: int = 1,
-) -> tuple[dict[str, Any], list[str] | None]:
+    kind: LabelKind = KINDS[SINGLE_LABEL],
+) -> tuple[dict[str, Any], Report]:
     """Write binary data and dictionaries into `folder`.
 
-    Returns sentences and tokens by split and place, and the class names in id order (None without labels).
-    Raises `UserError` for malformed text and labels.
+    Returns sentences and tokens by split and place, and what a report records about the labels: under
+    `labels` the class names in id order (None without labels), for other kinds than one class per text also
+    `label_kind`, and for regression `label_scaling`. Raises `UserError` for malformed text and labels.
     """
-    labels = {split.name: split.label for split in splits if split.label is not None}
-    classes, label_counts = _write_labels(labels, folder / "label") if labels else (None, {})
+    files = {split.name: split.label for split in splits if split.label is not None}
+    found, label_counts = write_labels(files, folder / "label", kind) if files else ({"labels": None}, {})
     counts: dict[str, Any] = {}
     for split in splits:
         for name, paths in split.texts.items():
@@ -141,7 +145,7 @@ def write_data(
                 counts.setdefault(part, {})[place] = _counts(writer)
     for place in counts["train"]:
         atomic_write(folder / place / "dict.txt", encoder.dictionary.text())
-    return counts, classes
+    return counts, found
 
 
 def _write_text(
@@ -164,24 +168,6 @@ def _write_text(
         for encoded in blocks:
             writer.add(encoded.ids, encoded.sizes)
     return {(split.name, place): writer}
-
-
-def _write_labels(files: dict[str, str], folder: Path) -> tuple[list[str], dict[str, int]]:
-    """Write the labels of all splits (name -> file, the training set first).
-
-    Returns the class names in id order, and the number of labels in each split.
-    """
-    train_path = next(iter(files.values()))
-    labels = label_dictionary(train_path)
-    counts = {}
-    for split, path in files.items():
-        ids = label_ids(path, labels, train_path)
-        rows = np.column_stack([ids, np.full(len(ids), EOS)]).astype(np.int32)
-        with IndexedWriter(folder / split, len(labels)) as writer:
-            writer.add(rows.ravel(), np.full(len(rows), rows.shape[1]))
-        counts[split] = writer.sentences
-    atomic_write(folder / "dict.txt", labels.text())
-    return class_names(labels), counts
 
 
 def _counts(writer: IndexedWriter) -> dict[str, Any]:
@@ -238,6 +224,13 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="with --only-source: distribute the training documents over BIN/shard0, BIN/shard1, ..., which "
         "training opens one at a time; for text larger than memory",
     )
+    parser.add_argument(
+        "--task",
+        choices=list(TASKS),
+        default=KINDS[SINGLE_LABEL].task,
+        help="what a line of the label files is: a class, a JSON array of classes, or a number (default: "
+        "%(default)s)",
+    )
     add_reading(parser)
     add_destination(parser, "BIN")
     parser.set_defaults(run=run)
@@ -254,6 +247,7 @@ def run(args: argparse.Namespace) -> None:
         shards=args.shards,
         normalize_apostrophes=args.normalize_apostrophes,
         workers=args.workers,
+        kind=TASKS[args.task],
         overwrite=args.overwrite,
     )
     for split, inputs in report["splits"].items():

@@ -12,6 +12,9 @@ Contents of DIR:
     tokenizer/                               the tokenizer of the text
     audit.json                               duplicates, conflicting labels, lengths (see audit)
 
+The kind of labels is detected or given with --task: one class per text, any number of classes (lists, a
+separator, or a column for each class), or a number (regression).
+
 With --soft-labels, train has further examples, and label/train.soft.npy the targets of all of them.
 """
 
@@ -40,9 +43,11 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write
-from roberta_small.preprocess import audit, soft_labels
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, SINGLE_LABEL, LabelKind
+from roberta_small.preprocess import audit, label_cells, soft_labels
 from roberta_small.preprocess.binarize import Split, write_data
-from roberta_small.preprocess.labels import HIDDEN, check_classes, checked_label, merged, quoted
+from roberta_small.preprocess.label_cells import LabelOptions
+from roberta_small.preprocess.labels import HIDDEN, checked_label, merged, quoted
 from roberta_small.preprocess.options import (
     DEFAULT_PART,
     NO_TEST,
@@ -89,6 +94,10 @@ EXAMPLES = """examples:
       --tokenizer camembert-base --out data/mine
   roberta-small prepare a.jsonl --valid b.jsonl --test c.jsonl --text-column premise \\
       --pair-column hypothesis --label-column label --out data/nli
+  roberta-small prepare films.jsonl --label-column genres --out data/films
+  roberta-small prepare films.csv --label-column genres --label-separator ";" --out data/films
+  roberta-small prepare comments.csv --label-column toxic insult threat --out data/comments
+  roberta-small prepare sts.csv --label-column score --task regression --out data/sts
   roberta-small prepare datasets:imdb --out data/imdb
   roberta-small prepare reviews.csv --soft-labels predicted.jsonl --out data/more
   roberta-small prepare reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
@@ -117,6 +126,8 @@ class Options:
     dialect: Dialect = field(default_factory=Dialect)
     merge_labels: bool = False
     """Whether labels that look alike are one class."""
+    labels: LabelOptions = field(default_factory=LabelOptions)
+    """How the cells of labels are read."""
     reader: str | None = None
     seed: int = 1
     tokenizer: str = TRAIN
@@ -139,7 +150,8 @@ class Options:
             "valid": self.valid,
             "test": self.test,
             "columns": self.columns.named(),
-            **({"more_text": list(self.columns.more_text)} if self.columns.more_text else {}),
+            **self.columns.others(),
+            **({"labels": self.labels.given()} if self.labels.given() else {}),
             **({"dialect": self.dialect.given()} if self.dialect.given() else {}),
             **({"merge_labels": True} if self.merge_labels else {}),
             "reader": self.reader,
@@ -158,6 +170,8 @@ class Examples:
 
     splits: dict[str, list[Row]]
     columns: Columns
+    kind: LabelKind = KINDS[SINGLE_LABEL]
+    """Of the labels. The label of each record is then a line of `label_cells`."""
     left_out: list[tuple[Row, str]] = field(default_factory=list)
     """With the reason."""
     warnings: list[str] = field(default_factory=list)
@@ -245,18 +259,19 @@ def read_examples(options: Options) -> Examples:
             warnings += notes
     if options.test == NO_TEST:
         left_out += [(row, f"test split (--test {NO_TEST})") for row in rows.pop("test")]
-    examples = Examples(rows, columns, left_out, warnings)
+    examples = Examples(rows, columns, left_out=left_out, warnings=warnings)
     _leave_out_incomplete(examples)
     _leave_out_hidden(examples)
+    where = ", ".join(options.train)
+    if not any(examples.splits.values()):
+        named = "".join(f", {role} '{column}'" for role, column in columns.named().items())
+        raise UserError(f"{where}{named}: no row with text and label; choose other columns or another file")
+    where += f", column '{columns.label}'" if columns.label and not columns.more_labels else ""
+    _parse_labels(examples, options, where)
     if options.merge_labels:
         _merge_labels(examples)
     labels = [label_of(row) for part in examples.splits.values() for row in part]
-    where = ", ".join(options.train)
-    if not labels:
-        named = "".join(f", {role} '{column}'" for role, column in columns.named().items())
-        raise UserError(f"{where}{named}: no row with text and label; choose other columns or another file")
-    column = f", column '{columns.label}'" if columns.label else ""
-    examples.warnings += check_classes(labels, where + column)
+    examples.warnings += label_cells.check(labels, examples.kind, options.labels, where)
     examples.warnings += _control_characters(examples)
     _set_aside(examples, options)
     _check_splits(examples, options)
@@ -265,17 +280,54 @@ def read_examples(options: Options) -> Examples:
     return examples
 
 
+def _parse_labels(examples: Examples, options: Options, where: str) -> None:
+    """Decide the kind of labels, and replace the cell of each example by its line (`label_cells`).
+
+    Raises `UserError` for labels of another kind than --task, and for options that do not apply to the kind.
+    """
+    given = options.labels
+    if examples.columns.more_labels and given.kind not in (None, KINDS[MULTI_LABEL]):
+        raise UserError(
+            f"{label_cells.TASK} {given.task}: --label-column names {len(examples.columns.labels)} columns, "
+            "which is multi-label data; name one column"
+        )
+    if examples.columns.more_labels and given.separator is not None:
+        raise UserError(
+            f"{label_cells.SEPARATOR} {given.separator}: --label-column names several columns, each for one "
+            "label; omit the separator, or name one column"
+        )
+    cells = [label_of(row) for rows in examples.splits.values() for row in rows]
+    examples.kind = kind = label_cells.decide(cells, given, where)
+    if options.merge_labels and not kind.has_classes:
+        raise UserError(f"--merge-labels: the labels of {where} are numbers; omit the option")
+    if options.soft_labels is not None:
+        kind.require_exclusive(soft_labels.FLAG, where)
+    if not kind.exclusive:
+        for name, rows in examples.splits.items():
+            found = [label_cells.Cell(label_of(row), row.source, row.record.line) for row in rows]
+            lines = [label_cells.parse(cell, kind, given) for cell in found]
+            examples.splits[name] = list(map(_with_label, rows, lines))
+
+
+def _with_label(row: Row, label: str) -> Row:
+    return replace(row, record=replace(row.record, label=label))
+
+
 def _merge_labels(examples: Examples) -> None:
     """Give examples whose labels look alike the same label, and list the labels that change."""
+    kind = examples.kind
     rows = [row for part in examples.splits.values() for row in part]
-    chosen = merged([label_of(row) for row in rows])
+    chosen = merged([label for row in rows for label in label_cells.classes_in(label_of(row), kind)])
+
+    def renamed(row: Row) -> Row:
+        names = label_cells.classes_in(label_of(row), kind)
+        if not any(name in chosen for name in names):
+            return row
+        new = [chosen.get(name, name) for name in names]
+        return _with_label(row, new[0] if kind.exclusive else label_cells.as_line(new))
+
     for name, part in examples.splits.items():
-        examples.splits[name] = [
-            replace(row, record=replace(row.record, label=chosen[label]))
-            if (label := label_of(row)) in chosen
-            else row
-            for row in part
-        ]
+        examples.splits[name] = list(map(renamed, part))
     examples.merged = chosen
 
 
@@ -456,14 +508,15 @@ def _set_aside(examples: Examples, options: Options) -> None:
             f"--valid and --test: use {sum(sizes.values())} of {len(rows)} rows; leave rows for training"
         )
     keys = [_key(row.record) for row in rows]
-    indices = grouped_split([label_of(row) for row in rows], keys, sizes, options.seed)
+    strata = label_cells.strata([label_of(row) for row in rows], examples.kind)
+    indices = grouped_split(strata, keys, sizes, options.seed)
     for name, chosen in indices.items():
         examples.splits[name] = [rows[index] for index in chosen]
 
 
 def _check_splits(examples: Examples, options: Options) -> None:
     """Raise `UserError` for an empty split, and for a class without training examples."""
-    known = {label_of(row) for row in examples.splits["train"]}
+    known = set(_classes(examples, examples.splits["train"]))
     for name, rows in examples.splits.items():
         if not rows:
             raise UserError(
@@ -471,28 +524,38 @@ def _check_splits(examples: Examples, options: Options) -> None:
                 f"pass --{name} FILE"
             )
         for row in rows:
-            if label_of(row) not in known:
-                raise UserError(
-                    f"{row.source}, line {row.record.line}: label '{label_of(row)}' of the {name} split is "
-                    f"unknown; the training data contain only {quoted(sorted(known))}"
-                )
+            for label in _classes(examples, [row]):
+                if label not in known:
+                    raise UserError(
+                        f"{row.source}, line {row.record.line}: label '{label}' of the {name} split is "
+                        f"unknown; the training data contain only {quoted(sorted(known))}"
+                    )
+
+
+def _classes(examples: Examples, rows: Sequence[Row]) -> list[str]:
+    """The classes of all rows; a class occurs once for each row that has it. Empty for regression."""
+    return [label for row in rows for label in label_cells.classes_in(label_of(row), examples.kind)]
 
 
 def describe(examples: Examples, options: Options) -> list[str]:
     """What was read, and what is suspicious about it."""
     lines = []
+    further = {"text": examples.columns.more_text, "label": examples.columns.more_labels}
     for role, column in examples.columns.named().items():
         given = getattr(options.columns, role) is not None
-        more = examples.columns.more_text if role == "text" else ()
+        more = further.get(role, ())
         lines.append(
             f"{role}: column{'s' if more else ''} {' and '.join(map(repr, (column, *more)))}"
             f"{'' if given else ' (guessed; choose with --' + role + '-column)'}"
         )
+    if not examples.kind.exclusive:
+        source = "" if options.labels.kind else f" (detected; choose with {label_cells.TASK})"
+        lines.append(f"labels: {examples.kind.task}{source}")
     for name in sorted(set(examples.merged.values())):
         others = sorted(label for label, chosen in examples.merged.items() if chosen == name)
         lines.append(f"label {quoted([name])}: also written {quoted(others)}")
     for name, rows in examples.splits.items():
-        lines.append(f"{name}: {count(len(rows), 'example')}; {_shares(rows)}")
+        lines.append(f"{name}: {count(len(rows), 'example')}; {_shares(rows, examples.kind)}")
     if examples.soft:
         lines.append(_describe_soft_labels(examples))
     for reason in sorted({reason for _, reason in examples.left_out}):
@@ -512,22 +575,20 @@ def _describe_soft_labels(examples: Examples) -> str:
     for row in rows:
         repeated += _key(row.record) in known
         known.add(_key(row.record))
-    line = (
-        f"soft labels: {count(len(rows), 'further training example')}; most probable class: {_shares(rows)}"
-    )
+    number, shares = count(len(rows), "further training example"), _shares(rows, examples.kind)
+    line = f"soft labels: {number}; most probable class: {shares}"
     repeat = "repeats" if repeated == 1 else "repeat"
     return line + (f"; {repeated:,} of them {repeat} a text of train" if repeated else "")
 
 
-def _shares(rows: Sequence[Row]) -> str:
-    counts = Counter(map(label_of, rows)).most_common()
-    return enumerate_some([f"{quoted([label])} {number:,}" for label, number in counts], 8)
+def _shares(rows: Sequence[Row], kind: LabelKind) -> str:
+    return label_cells.describe([label_of(row) for row in rows], kind)
 
 
 def _absent(examples: Examples) -> list[str]:
     """Classes that a split has no example of."""
-    known = {label_of(row) for row in examples.splits["train"]}
-    missing = {name: sorted(known - set(map(label_of, rows))) for name, rows in examples.splits.items()}
+    known = set(_classes(examples, examples.splits["train"]))
+    missing = {name: sorted(known - set(_classes(examples, rows))) for name, rows in examples.splits.items()}
     return [f"{name} has no example of {quoted(labels)}" for name, labels in missing.items() if labels]
 
 
@@ -553,7 +614,7 @@ def _repeated(examples: Examples) -> list[str]:
 
 
 def label_of(row: Row) -> str:
-    """The class of an example: its words with one space between them."""
+    """The label of an example: its words with one space between them."""
     return " ".join((row.record.label or "").split())
 
 
@@ -603,17 +664,17 @@ def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Repo
         )
         for name in examples.splits
     ]
-    counts, classes = write_data(folder, splits, tokenizer.encoder, workers=workers)
+    counts, found = write_data(folder, splits, tokenizer.encoder, workers=workers, kind=examples.kind)
     if examples.soft:
         hard = [label_of(row) for row in examples.splits["train"]]
-        soft_labels.write(folder, classes or [], hard, examples.soft)
+        soft_labels.write(folder, found["labels"], hard, examples.soft)
     tokenizer.save(folder / FOLDER)
     for path in scratch.iterdir():
         path.unlink()
     scratch.rmdir()
     _write_json(folder / "audit.json", _audit(splits, tokenizer.encoder, folder, workers))
     _write_json(folder / SPLIT_REPORT, _places(examples))
-    extra = {"splits": counts, "labels": classes, "tokenizer": tokenizer.describe()}
+    extra = {"splits": counts, **found, "tokenizer": tokenizer.describe()}
     return write_report(folder, REPORT, wanted | extra)
 
 
@@ -639,6 +700,7 @@ def _places(examples: Examples) -> dict[str, Any]:
     return {
         "columns": examples.columns.named(),
         "more_text": list(examples.columns.more_text),
+        **({"more_labels": list(more)} if (more := examples.columns.more_labels) else {}),
         "examples": {
             name: [[row.source, row.record.line] for row in rows]
             for name, rows in examples.all_rows().items()
@@ -703,6 +765,7 @@ def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None,
         columns=Columns.of(args),
         dialect=dialect_of(args),
         merge_labels=bool(args.merge_labels),
+        labels=LabelOptions(args.task, args.label_separator),
         dictionary=args.dict,
         soft_labels=args.soft_labels,
         **{name: value for name, value in given.items() if value is not None},

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from roberta_small.common.errors import UserError, count, enumerate_some
-from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS, Dictionary
 from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -49,27 +45,16 @@ def checked_label(text: str, path: str, line: int) -> str:
     return label
 
 
-def check_classes(labels: Sequence[str], where: str) -> list[str]:
-    """Warnings about the classes of a data set, in plain English.
+def check_classes(labels: Sequence[str], where: str, *, certain: bool = False) -> list[str]:
+    """Warnings about the classes of a data set with one class per text, in plain English.
 
-    Raises `UserError` with `where` for a task that is not classification into one of several classes:
-    regression (numeric labels with many values), several labels for an example, labels that are all
-    different, and a single class.
+    Raises `UserError` with `where` for a single class, and for labels that are all different unless the user
+    is `certain` that they are classes.
     """
     counts = Counter(labels)
     if len(counts) == 1:
         raise UserError(f"{where}: all rows have the label '{next(iter(counts))}'; use at least two classes")
-    if _are_measurements(counts):
-        raise UserError(
-            f"{where}: {len(counts)} different numbers such as {enumerate_some(sorted(counts))}: regression "
-            "is not supported; map the numbers to classes"
-        )
-    if example := _several_labels(counts):
-        raise UserError(
-            f"{where}: '{example}' looks like several labels; multi-label classification is not supported; "
-            "keep one label per row"
-        )
-    if len(labels) >= LEAST_ROWS and len(counts) > len(labels) / 2:
+    if not certain and len(labels) >= LEAST_ROWS and len(counts) > len(labels) / 2:
         raise UserError(
             f"{where}: {len(counts):,} different labels in {len(labels):,} rows: this is probably not "
             "the label column; choose one with --label-column"
@@ -82,15 +67,7 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
     if single := sorted(label for label, number in counts.items() if number == 1):
         what = count(len(single), "class") if len(single) == 1 else f"{len(single)} classes"
         warnings.append(f"{what} with a single example: {quoted(single)}")
-    alike: dict[str, list[str]] = {}
-    for label in sorted(counts):
-        alike.setdefault(_visible(label), []).append(label)
-    warnings += [
-        f"labels that differ only in case or invisible characters: {quoted(names)}; --merge-labels makes "
-        "them one class"
-        for names in alike.values()
-        if len(names) > 1
-    ]
+    warnings += alike_warnings(counts)
     equal: dict[float, list[str]] = {}
     for label in filter(_is_number, sorted(counts)):
         equal.setdefault(number(label), []).append(label)
@@ -113,7 +90,20 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
     return warnings
 
 
-def _are_measurements(counts: Counter[str]) -> bool:
+def alike_warnings(counts: Mapping[str, int]) -> list[str]:
+    """A warning about each group of labels that look the same."""
+    alike: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        alike.setdefault(_visible(label), []).append(label)
+    return [
+        f"labels that differ only in case or invisible characters: {quoted(names)}; --merge-labels makes "
+        "them one class"
+        for names in alike.values()
+        if len(names) > 1
+    ]
+
+
+def are_measurements(counts: Counter[str]) -> bool:
     """Whether the labels are numbers, and too many for classes."""
     if not all(map(_is_number, counts)):
         return False
@@ -136,11 +126,8 @@ def number(label: str) -> float:
     return float(DECIMAL_COMMA.sub(r"\1.\2", label))
 
 
-def _several_labels(counts: Counter[str]) -> str | None:
-    """A cell with several labels, if there is one: a list, or parts that are labels of other rows too."""
-    for label in counts:
-        if label.startswith("[") and _is_list(label):
-            return label
+def several_labels(counts: Counter[str]) -> tuple[str, str] | None:
+    """A cell with several labels and their separator, if there is one: its parts are labels of other rows."""
     for separator in SEPARATORS:
         compound = {
             label: parts
@@ -152,17 +139,8 @@ def _several_labels(counts: Counter[str]) -> str | None:
         uses = Counter(part for parts in compound.values() for part in parts)
         for label, parts in compound.items():
             if all(part in counts or uses[part] > 1 for part in parts):
-                return label
+                return label, separator
     return None
-
-
-def _is_list(label: str) -> bool:
-    """Whether a label is a list as JSON or Python writes it."""
-    for parse in (json.loads, ast.literal_eval):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            if isinstance(parse(label), list):
-                return True
-    return False
 
 
 def merged(labels: Sequence[str]) -> dict[str, str]:
@@ -194,30 +172,9 @@ def quoted(names: Sequence[str]) -> str:
     return enumerate_some([ascii(name) if not name.isprintable() else f"'{name}'" for name in names], 8)
 
 
-def label_dictionary(path: str) -> Dictionary:
-    """The classes of a training set, as `fairseq-preprocess` numbers them."""
-    labels = list(read_labels(path))
-    if not labels:
-        raise UserError(f"{path}: empty; write one label per line of text")
-    return fairseq_dictionary.build(labels)
-
-
 def class_names(labels: Dictionary) -> list[str]:
     """The names in id order, without the symbols fairseq pads a dictionary with."""
     return [name for name in labels.names() if labels.counts[labels.index[name]] > 0]
-
-
-def label_ids(path: str, labels: Dictionary, train_path: str) -> list[int]:
-    """The dictionary's id of each line; raises `UserError` for a label missing in the training set."""
-    ids = []
-    for number, label in enumerate(read_labels(path), start=1):
-        if label not in labels.index:
-            raise UserError(
-                f"{path}, line {number}: label '{label}' does not occur in {train_path}, "
-                f"which has: {', '.join(class_names(labels))}"
-            )
-        ids.append(labels.index[label])
-    return ids
 
 
 def check_line_counts(text_path: str, lines: int, label_path: str | None, labels: int | None) -> None:

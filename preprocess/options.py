@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from roberta_small.common.cli import positive
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import TASKS
 
 DEFAULT_PART = "0.1"
 """Of `--valid` and `--test`: the fraction of the examples that is set aside."""
@@ -92,9 +93,25 @@ def add_text_columns(parser: Arguments) -> None:
 
 
 def add_columns(parser: Arguments) -> None:
-    """`--text-column`, `--pair-column`, `--label-column`, `--split-column` and `--merge-labels`."""
+    """`--text-column`, `--pair-column`, `--split-column`, and what says how labels are read."""
     add_text_columns(parser)
-    parser.add_argument("--label-column", metavar="NAME", help="column of the class (default: guessed)")
+    parser.add_argument(
+        "--label-column",
+        nargs="+",
+        metavar="NAME",
+        help="column of the label; several: a column of 0 and 1 for each class of multi-label data "
+        "(default: guessed)",
+    )
+    parser.add_argument(
+        "--label-separator",
+        metavar="TEXT",
+        help="between the labels of a row, such as ; (multi-label data; lists in JSON and Parquet need none)",
+    )
+    parser.add_argument(
+        "--task",
+        choices=list(TASKS),
+        help="kind of labels: one class per text, any number of classes, or a number (default: detected)",
+    )
     parser.add_argument(
         "--split-column", metavar="NAME", help="column of the split of each row: train, valid or test"
     )

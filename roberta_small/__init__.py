@@ -15,9 +15,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from roberta_small.estimator import TextClassifier, tables, train
+    from roberta_small.estimator import TextClassifier, TextRegressor, tables, train
 
-__all__ = ["TextClassifier", "tables", "train"]
+__all__ = ["TextClassifier", "TextRegressor", "tables", "train"]
 
 
 def __getattr__(name: str) -> object:

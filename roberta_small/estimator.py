@@ -1,4 +1,6 @@
-"""`TextClassifier`: fine-tuning and prediction as a scikit-learn estimator; `train` and `tables`.
+"""`TextClassifier` and `TextRegressor`: fine-tuning and prediction as scikit-learn estimators.
+
+`train` and `tables` are the commands as functions.
 
 Training runs `roberta-small train` in a process of its own: the runs are ordinary run folders, which all
 commands and `roberta_small.analysis` read. Shapes: N texts, K classes.
@@ -20,12 +22,12 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
@@ -33,7 +35,8 @@ from roberta_small.common import extensions, manifest
 from roberta_small.common.cli import PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_write, read_object
-from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind, Labels
+from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD, THRESHOLDS
 from roberta_small.experiments.inputs.checkpoints import CACHE
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.settings import HYPERPARAMETERS, OWN_DATA
@@ -62,15 +65,17 @@ KEPT = (CACHE, extensions.VARIABLE)
 """Variables that are not settings of one command."""
 PARAMETERS = tuple(name.replace("-", "_") for name in HYPERPARAMETERS)
 """Those that are options of the same name."""
+ONE, LISTS, INDICATOR = "one", "lists", "indicator"
+"""How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
 
 
-class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of texts or of pairs of texts, which fine-tunes a RoBERTa with fairseq.
+class TextModel(BaseEstimator):
+    """What `TextClassifier` and `TextRegressor` have in common; not for use of its own.
 
     Parameters:
         pretrained: the initial weights: a name on the Hugging Face hub, a folder of Transformers, or a
             checkpoint of fairseq. None: random weights.
-        seeds: one network is trained with each; `predict_proba` is the mean of their probabilities.
+        seeds: one network is trained with each; the mean of their probabilities or values is predicted.
         recipe: hyperparameters: a name in `recipes/` or a file.
         lr, epochs, batch_size, max_length, layers: hyperparameters; None for those of the recipe.
         flags: further flags of `fairseq-train`, such as `("--dropout", "0.2")`.
@@ -80,19 +85,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         device: `auto`, `cpu` or `cuda`.
         progress: whether `fit` shows a progress bar; None: on a terminal and in a notebook.
 
-    Attributes of a fitted classifier:
-        classes_: the sorted labels (K,).
+    Attributes of a fitted model:
         runs_: the folder of the runs.
         log_: what `roberta-small train` printed: the plan, and what was noticed about the data.
 
     Several threads may predict with one object. Pickles and `save` contain the weights.
-
-    Example:
-        >>> classifier = TextClassifier(pretrained="intfloat/multilingual-e5-small", lr=5e-5, epochs=4)
-        >>> classifier.fit(texts, labels).predict(["Un livre captivant."])  # doctest: +SKIP
     """
 
-    classes_: NDArray[Any]
     runs_: Path
     log_: str
 
@@ -129,68 +128,54 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.progress = progress
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> TextClassifier:
-        """Train on texts X and labels y; returns the classifier.
-
-        X: N texts, or N pairs of texts: a list, a Series, an array, or a DataFrame with one or two columns.
-        y: N labels, which are strings, integers or truth values. X_valid and y_valid: examples that select
-        the epoch, instead of the fraction `valid`.
-
-        Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
-        """
+    def _fit(
+        self, kind: LabelKind, X: Any, cells: Sequence[Any], X_valid: Any, valid_cells: Sequence[Any] | None
+    ) -> None:
+        """Train on texts X and their labels as `label` of JSON lines; see `TextClassifier.fit`."""
         if not isinstance(self.seeds, Iterable) or not list(self.seeds):
             raise ValueError(f"seeds: {self.seeds!r} is not a sequence of seeds, such as (1, 2, 3)")
-        texts, labels = check_texts(X), _check_labels(y)
-        _check_lengths(texts, labels)
-        classes, names = _classes(labels)
-        held_out: list[dict[str, Any]] | None = None
-        if (X_valid is None) != (y_valid is None):
+        texts = check_texts(X)
+        _check_lengths(texts, cells)
+        if (X_valid is None) != (valid_cells is None):
             raise ValueError("X_valid and y_valid: pass both or neither")
-        if X_valid is not None:
-            valid_labels = _check_labels(y_valid, "y_valid")
+        held_out: list[dict[str, Any]] | None = None
+        if X_valid is not None and valid_cells is not None:
             valid_texts = check_texts(X_valid, "X_valid")
-            _check_lengths(valid_texts, valid_labels, "X_valid", "y_valid")
+            _check_lengths(valid_texts, valid_cells, "X_valid", "y_valid")
             if len({isinstance(text, str) for text in (*texts, *valid_texts)}) > 1:
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
-            held_out = _rows(valid_texts, valid_labels, names)
+            held_out = _rows(valid_texts, valid_cells)
         folder = self._new_folder()
-        _write_rows(folder / EXAMPLES, _rows(texts, labels, names))
+        _write_rows(folder / EXAMPLES, _rows(texts, cells))
         if held_out is not None:
             _write_rows(folder / VALID, held_out)
-        words = self._words(paired=not isinstance(texts[0], str), held_out=held_out is not None)
+        words = self._words(kind, paired=not isinstance(texts[0], str), held_out=held_out is not None)
         code, lines = _run(words, folder, progress=self.progress)
         self.log_ = "\n".join(lines)
         if code:
             raise UserError(_cause(lines, folder / RUNS))
         for line in lines:
             if line.startswith(NOTICES):
-                warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=2)
+                warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
         init = "random" if self.pretrained is None else "pretrained"
-        self._complete(classes, names, folder / RUNS, [f"{ARM}/{init}/seed{seed}" for seed in self.seeds])
-        return self
+        self._complete(folder / RUNS, [f"{ARM}/{init}/seed{seed}" for seed in self.seeds])
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probabilities (N, K), columns in the order of `classes_`; X as for `fit`."""
-        check_is_fitted(self, "classes_")
+    def _outputs(self, X: Any) -> NDArray[np.float64]:
+        """The outputs for texts X, (N, K) in the order of the model's classes, or values (N, 1)."""
+        check_is_fitted(self, "runs_")
         texts = check_texts(X)
-        if not texts:
-            return np.zeros((0, len(self.classes_)))
         with self._lock:
             model = self._model()
+            if not texts:
+                return np.zeros((0, model.labels.size))
             if model.pairs != (not isinstance(texts[0], str)):
                 wanted = "pairs of texts" if model.pairs else "single texts"
-                raise ValueError(f"X: this classifier was fitted on {wanted}")
-            p_NK: NDArray[np.float64] = model.classify(texts).probabilities
-        return p_NK[:, [model.classes.index(self._names[index]) for index in range(len(self.classes_))]]
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each text (N,)."""
-        p_NK = self.predict_proba(X)
-        return self.classes_[p_NK.argmax(axis=1)]
+                raise ValueError(f"X: this {self._called} was fitted on {wanted}")
+            return model.classify(texts).probabilities
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to a new folder: its runs without the state of the optimizer."""
-        check_is_fitted(self, "classes_")
+        """Write the fitted model to a new folder: its runs without the state of the optimizer."""
+        check_is_fitted(self, "runs_")
         target = Path(folder)
         if target.exists():
             raise UserError(f"{target}: exists; choose another folder")
@@ -198,12 +183,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             self._write(new)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> TextClassifier:
-        """The classifier that `save` wrote; no code of the folder is executed."""
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """The model that `save` wrote; no code of the folder is executed."""
         source = Path(folder)
         if not (source / RECORD).is_file():
             raise UserError(
-                f"{source}: contains no {RECORD}; specify a folder that TextClassifier.save wrote"
+                f"{source}: contains no {RECORD}; specify a folder that {cls.__name__}.save wrote"
             )
         found = cls()
         found._restore(source.absolute())
@@ -211,10 +196,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return found
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], *, device: str = "auto") -> TextClassifier:
-        """The classifier of a run folder, a checkpoint, or a folder or hub name of Transformers.
+    def from_pretrained(cls, name: str | os.PathLike[str], *, device: str = "auto") -> Self:
+        """The model of a run folder, a checkpoint, or a folder or hub name of Transformers.
 
-        `classes_` are the names of its classes.
+        The `classes_` of a classifier are the names of its classes. Raises `UserError` for a model of another
+        kind of labels.
         """
         from roberta_small.eval import SentenceClassifier
         from roberta_small.experiments.inputs import checkpoints
@@ -223,23 +209,24 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if not path.is_file():
             path = checkpoints.resolve(path, "from_pretrained").path
         model = SentenceClassifier.from_run(path.absolute(), device=device)
-        run, names = model.model.run, sorted(model.classes)
+        run = model.model.run
         found = cls(device=device)
         found.log_ = ""
-        found._complete(np.array(names), names, run.folder if run.manifest else run.checkpoint, [""])
+        found._adopt(model.labels, path)
+        found._complete(run.folder if run.manifest else run.checkpoint, [""])
         found._loaded = model
         return found
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder for Transformers' `from_pretrained`; of several seeds, the best one on valid."""
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "runs_")
         from roberta_small.export.transformers.to_transformers import convert
 
         convert(self._best_run(), Path(folder))
 
     def history(self) -> pd.DataFrame:
         """All logged values of its runs: the long table of `roberta_small.analysis.load_runs`."""
-        check_is_fitted(self, "classes_")
+        check_is_fitted(self, "runs_")
         from roberta_small.analysis import find_runs, load_runs
 
         folders = {folder.resolve() for folder in self._run_folders()}
@@ -249,7 +236,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in super().__getstate__().items() if name not in PRIVATE}
-        if hasattr(self, "classes_"):
+        if hasattr(self, "runs_"):
             with tempfile.TemporaryDirectory() as folder:
                 self._write(Path(folder))
                 state["_archive"] = _packed(Path(folder))
@@ -271,13 +258,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         tags.non_deterministic = True  # rounding differs between processors
         return tags
 
-    def _words(self, *, paired: bool, held_out: bool) -> list[str]:
+    def _words(self, kind: LabelKind, *, paired: bool, held_out: bool) -> list[str]:
         """The words of `roberta-small train`, below the folder."""
         options = {
             "data": EXAMPLES,
             "text-column": "text",
             "pair-column": "pair" if paired else None,
             "label-column": "label",
+            "task": kind.task,
             "valid": VALID if held_out else self.valid,
             "test": "none",
             "out": RUNS,
@@ -308,17 +296,31 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    def _complete(
-        self, classes: NDArray[Any], names: Sequence[str], runs: Path, folders: Sequence[str]
-    ) -> None:
+    @property
+    def _called(self) -> str:
+        """What it is called in messages."""
+        return "regressor" if isinstance(self, RegressorMixin) else "classifier"
+
+    def _adopt(self, labels: Labels, path: Path) -> None:
+        """Take over what the outputs of a model mean; raises `UserError` for another kind of labels."""
+        raise NotImplementedError
+
+    def _recorded(self) -> dict[str, Any]:
+        """What `save` records of the labels."""
+        return {}
+
+    def _recall(self, record: Mapping[str, Any], path: Path) -> None:
+        """Restore what `_recorded` returned; raises `UserError` for a record of another estimator."""
+        raise NotImplementedError
+
+    def _complete(self, runs: Path, folders: Sequence[str]) -> None:
         """`folders` are those of the runs, below `runs`; "" is `runs` itself."""
-        self.classes_, self._names, self.runs_ = classes, list(names), runs
-        self._folders = list(folders)
+        self.runs_, self._folders = runs, list(folders)
         self._loaded: Any = None
         self._lock = threading.Lock()
 
     def _run_folders(self) -> list[Path]:
-        """The folders of the runs of this classifier; raises `UserError` if it has none but a checkpoint."""
+        """The folders of the runs; raises `UserError` if there is none but a checkpoint."""
         if self.runs_.is_file():
             raise UserError(
                 f"{self.runs_}: a checkpoint without a run, which cannot be copied; keep the file"
@@ -340,7 +342,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             return folders[0]
         from roberta_small.analysis import best_checkpoints
 
-        best = best_checkpoints(self.history(), subset="valid")
+        best = best_checkpoints(self.history(), self._model().labels.kind.metric, subset="valid")
         seed = int(best.loc[best["valid"].idxmax(), "seed"])
         return next(folder for folder in folders if folder.name == f"seed{seed}")
 
@@ -354,7 +356,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             save_weights(folder / BEST_CHECKPOINT, copy / BEST_CHECKPOINT)
             shutil.copytree(folder / INPUTS, copy / INPUTS)
             shutil.copytree(folder / TENSORBOARD, copy / TENSORBOARD)
-            shutil.copyfile(folder / manifest.NAME, copy / manifest.NAME)
+            for kept in (manifest.NAME, THRESHOLDS):
+                if (folder / kept).is_file():
+                    shutil.copyfile(folder / kept, copy / kept)
         parameters = {
             name: str(value) if isinstance(value, os.PathLike) else value
             for name, value in self.get_params(deep=False).items()
@@ -363,8 +367,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             "version": VERSION,
             "parameters": parameters
             | {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)},
-            "classes": self.classes_.tolist(),
-            "names": self._names,
+            **self._recorded(),
             "folders": self._folders,
             "log": self.log_,
         }
@@ -374,15 +377,167 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         record = read_object(source / RECORD, "copy the folder again")
         if record.get("version") != VERSION:
             raise UserError(
-                f"{source / RECORD}: of another version of this project; fit the classifier again"
+                f"{source / RECORD}: of another version of this project; fit the {self._called} again"
             )
+        self._recall(record, source / RECORD)
         known = self.get_params(deep=False)
         self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
         self.log_ = record["log"]
-        self._complete(np.array(record["classes"]), record["names"], source / RUNS, record["folders"])
+        self._complete(source / RUNS, record["folders"])
 
 
-PRIVATE = ("_loaded", "_lock", "_names", "_folders", "runs_")
+class TextClassifier(ClassifierMixin, TextModel):
+    """A classifier of texts or of pairs of texts, which fine-tunes a RoBERTa with fairseq.
+
+    A text has one class, or with multi-label data any number of classes. Parameters and attributes are those
+    of `TextModel`, and of a fitted classifier also
+
+        classes_: the sorted labels (K,).
+
+    Example:
+        >>> classifier = TextClassifier(pretrained="intfloat/multilingual-e5-small", lr=5e-5, epochs=4)
+        >>> classifier.fit(texts, labels).predict(["Un livre captivant."])  # doctest: +SKIP
+    """
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+        """Train on texts X and labels y; returns the classifier.
+
+        X: N texts, or N pairs of texts: a list, a Series, an array, or a DataFrame with one or two columns.
+        y: N labels, which are strings, integers or truth values. Multi-label data: N lists, tuples or sets of
+        labels, or an indicator matrix (N, K) of 0 and 1, whose classes are 0 to K - 1, or the columns of a
+        DataFrame. X_valid and y_valid: examples that select the epoch, instead of the fraction `valid`.
+
+        Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
+        """
+        form = _form(y)
+        if form == ONE:
+            labels = _check_labels(y)
+            classes, names = _classes(labels)
+            cells: list[Any] = list(map(_name, labels.tolist()))
+        else:
+            rows, classes = _label_sets(y, "y", form)
+            names = [_name(label) for label in classes.tolist()]
+            _check_names(names)
+            cells = [list(map(_name, row)) for row in rows]
+        valid_cells = None if y_valid is None else self._valid_cells(y_valid, form, names, len(classes))
+        kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
+        self._fit(kind, X, cells, X_valid, valid_cells)
+        self.classes_, self._names, self._form = classes, names, form
+        return self
+
+    @staticmethod
+    def _valid_cells(y_valid: Any, form: str, names: Sequence[str], columns: int) -> list[Any]:
+        if _form(y_valid) != form:
+            raise ValueError("y and y_valid: one label per text in one, several in the other")
+        if form == ONE:
+            every = _check_labels(y_valid, "y_valid").tolist()
+            cells: list[Any] = list(map(_name, every))
+        else:
+            rows, classes = _label_sets(y_valid, "y_valid", form)
+            if form == INDICATOR and len(classes) != columns:
+                raise ValueError(f"y_valid: {len(classes)} columns, but y has {columns}")
+            cells = [list(map(_name, row)) for row in rows]
+            every = [label for row in rows for label in row]
+        if unknown := [label for label in every if _name(label) not in names]:
+            raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
+        return cells
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probabilities (N, K), columns in the order of `classes_`; X as for `fit`.
+
+        The probability of a class without training examples is 0.
+        """
+        outputs_NK = self._outputs(X)
+        known = {name: k for k, name in enumerate(self._model().classes)}
+        found_NK = np.zeros((len(outputs_NK), len(self.classes_)))
+        for k, name in enumerate(self._names):
+            if name in known:
+                found_NK[:, k] = outputs_NK[:, known[name]]
+        return found_NK
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each text (N,).
+
+        Multi-label: the classes whose probability is at least their threshold, which was chosen on the
+        validation set: N lists, or an indicator matrix (N, K), int64, if `fit` got one.
+        """
+        p_NK = self.predict_proba(X)
+        if self._form == ONE:
+            return self.classes_[p_NK.argmax(axis=1)]
+        labels = self._model().labels
+        of_class = dict(zip(labels.classes, labels.thresholds, strict=True))
+        # A class without training examples is never predicted.
+        predicted_NK = p_NK >= np.array([of_class.get(name, np.inf) for name in self._names])
+        if self._form == INDICATOR:
+            return predicted_NK.astype(np.int64)
+        return [self.classes_[row_K].tolist() for row_K in predicted_NK]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on texts X with labels y; with multi-label data subset accuracy."""
+        if self._form != LISTS:
+            return float(super().score(X, y, sample_weight))
+        found = [set(a) == set(b) for a, b in zip(self.predict(X), y, strict=True)]
+        return float(np.average(found, weights=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _adopt(self, labels: Labels, path: Path) -> None:
+        if not labels.kind.has_classes:
+            raise UserError(f"{path}: a model of numeric labels; open it with TextRegressor.from_pretrained")
+        names = sorted(labels.classes)
+        self.classes_, self._names = np.array(names), names
+        self._form = ONE if labels.kind.exclusive else LISTS
+
+    def _recorded(self) -> dict[str, Any]:
+        form = {} if self._form == ONE else {"labels": self._form}
+        return {"classes": self.classes_.tolist(), "names": self._names, **form}
+
+    def _recall(self, record: Mapping[str, Any], path: Path) -> None:
+        if "classes" not in record:
+            raise UserError(f"{path}: of a TextRegressor; open it with TextRegressor.load")
+        self.classes_, self._names = np.array(record["classes"]), list(record["names"])
+        self._form = record.get("labels", ONE)
+
+
+class TextRegressor(RegressorMixin, TextModel):
+    """Predicts a number for texts or pairs of texts, by fine-tuning a RoBERTa with fairseq.
+
+    The loss is the mean squared error of the labels, which are standardized for training. Parameters and
+    attributes are those of `TextModel`.
+
+    Example:
+        >>> regressor = TextRegressor(pretrained="intfloat/multilingual-e5-small", lr=5e-5)
+        >>> regressor.fit(pairs, similarities).predict([("Il pleut.", "La pluie tombe.")])  # doctest: +SKIP
+    """
+
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+        """Train on texts X and numbers y; returns the regressor.
+
+        X, X_valid and errors as for `TextClassifier.fit`. y: N finite numbers.
+        """
+        valid_cells = None if y_valid is None else _check_numbers(y_valid, "y_valid")
+        self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The predicted number of each text (N,), float64."""
+        return self._outputs(X)[:, 0]
+
+    def _adopt(self, labels: Labels, path: Path) -> None:
+        if labels.kind.has_classes:
+            raise UserError(f"{path}: a classifier; open it with TextClassifier.from_pretrained")
+
+    def _recall(self, record: Mapping[str, Any], path: Path) -> None:
+        if "classes" in record:
+            raise UserError(f"{path}: of a TextClassifier; open it with TextClassifier.load")
+
+
+PRIVATE = ("_loaded", "_lock", "_names", "_folders", "_form", "runs_")
 """Attributes that a pickle does not contain, because they follow from its archive."""
 
 
@@ -405,13 +560,17 @@ def train(
     return {} if options.get("dry_run") else tables(out)
 
 
-def tables(runs: str | os.PathLike[str], metric: str = "accuracy") -> dict[str, pd.DataFrame]:
+def tables(runs: str | os.PathLike[str], metric: str | None = None) -> dict[str, pd.DataFrame]:
     """The tables of runs as frames: `best` has one row per run, `epochs` mean and standard deviation.
 
-    Columns and conventions are those of `roberta_small.analysis.best_checkpoints` and `per_epoch`.
+    `metric` None: accuracy, or that of the runs' kind of labels (`common.label_kinds`). Columns and
+    conventions are those of `roberta_small.analysis.best_checkpoints` and `per_epoch`.
     """
-    from roberta_small.analysis import best_checkpoints, load_runs, per_epoch
+    from roberta_small.analysis import best_checkpoints, find_runs, load_runs, per_epoch
 
+    if metric is None:
+        kinds = {run.label_kind for run in find_runs(runs)}
+        metric = KINDS[kinds.pop() if len(kinds) == 1 else SINGLE_LABEL].metric
     table = load_runs(runs)
     return {"best": best_checkpoints(table, metric), "epochs": per_epoch(table, metric)}
 
@@ -462,6 +621,47 @@ def _check_labels(y: Any, name: str = "y") -> NDArray[Any]:
     return np.array(labels)
 
 
+def _form(y: Any) -> str:
+    """How the labels are given: one per text, lists, or an indicator matrix."""
+    if hasattr(y, "toarray") or getattr(y, "ndim", 1) == 2:
+        return INDICATOR if y.shape[1] > 1 else ONE
+    if getattr(y, "ndim", 1) > 2:
+        return ONE  # which `_check_labels` refuses
+    return LISTS if any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in y) else ONE
+
+
+def _label_sets(y: Any, name: str, form: str) -> tuple[list[list[Any]], NDArray[Any]]:
+    """The labels of each text, and the classes; raises `ValueError` for malformed ones."""
+    if form == INDICATOR:
+        classes = np.array(y.columns) if isinstance(y, pd.DataFrame) else None
+        matrix_NK = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+        if not np.isin(matrix_NK, (0, 1)).all():
+            raise ValueError(f"{name}: an indicator matrix has only 0 and 1")
+        classes = np.arange(matrix_NK.shape[1]) if classes is None else classes
+        return [classes[row_K.astype(bool)].tolist() for row_K in matrix_NK], classes
+    rows = []
+    for number, row in enumerate(y):
+        if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
+            raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
+        rows.append(sorted(row))
+    every = [label for row in rows for label in row]
+    return rows, np.unique(_check_labels(every, name)) if every else np.array([])
+
+
+def _check_numbers(y: Any, name: str = "y") -> list[float]:
+    """The labels of a regression; raises `ValueError` for one that is no finite number."""
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: not an array of numbers") from None
+    values = values.ravel() if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1:
+        raise ValueError(f"{name}: has the shape {values.shape}; one number for each text is needed")
+    if wrong := np.flatnonzero(~np.isfinite(values)).tolist():
+        raise ValueError(f"{name}: label {wrong[0]} is {values[wrong[0]]}, not a finite number")
+    return values.tolist()
+
+
 def _check_lengths(
     texts: Sequence[Any], labels: Sequence[Any] | NDArray[Any], one: str = "X", other: str = "y"
 ) -> None:
@@ -473,11 +673,15 @@ def _classes(labels_N: NDArray[Any]) -> tuple[NDArray[Any], list[str]]:
     """The sorted labels, and how each is written in the data; `ValueError` if two are written alike."""
     classes = np.unique(labels_N)
     names = [_name(label) for label in classes.tolist()]
-    if len(classes) < 2:
-        raise ValueError(f"y: {len(classes)} class; a classifier needs at least two classes")
+    _check_names(names)
+    return classes, names
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(names) < 2:
+        raise ValueError(f"y: {len(names)} class; a classifier needs at least two classes")
     if len(set(names)) < len(names) or "" in names:
         raise ValueError(f"y: labels that are empty or differ only in spaces: {sorted(map(repr, names))[:8]}")
-    return classes, names
 
 
 def _name(label: Any) -> str:
@@ -485,15 +689,12 @@ def _name(label: Any) -> str:
     return " ".join((cell_text(str(label)) or "").split())
 
 
-def _rows(texts: Sequence[Text], labels_N: NDArray[Any], names: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(texts: Sequence[Text], cells: Sequence[Any]) -> list[dict[str, Any]]:
     """The examples as objects of JSON lines; the columns of pairs have usual names."""
     rows = []
-    for text, label in zip(texts, labels_N.tolist(), strict=True):
-        name = _name(label)
-        if name not in names:
-            raise ValueError(f"y_valid: {label!r} is no label of y")
-        cells = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
-        rows.append(cells | {"label": name})
+    for text, cell in zip(texts, cells, strict=True):
+        row = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
+        rows.append({**row, "label": cell})
     return rows
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny_tokenizers
+from sklearn import metrics as sk_metrics
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -15,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 
-from roberta_small import TextClassifier, tables, train
+from roberta_small import TextClassifier, TextRegressor, tables, train
 from roberta_small.analysis import load_runs
 from roberta_small.common.errors import UserError
 from roberta_small.estimator import check_texts
@@ -221,7 +222,7 @@ def test_texts():
         (["\ufeffa", "a", "b"], "spaces"),
         ([0.5, 1.0, 2.0], "fraction"),
         (["a", " a", "b"], "spaces"),
-        ([["a", "b"]] * 3, "shape"),
+        (np.zeros((3, 2, 2)), "shape"),
     ],
 )
 def test_labels_that_are_not_accepted(labels, fact):
@@ -250,3 +251,88 @@ def test_train_and_tables(tmp_path, monkeypatch, capsys):
     assert train("reviews.csv", method="tfidf", dry_run=True) == {}
     with pytest.raises(UserError, match="no-such"):
         train("no-such.csv")
+
+
+SEVERAL = [["g"], [], ["g", "b"], ["b"]] * 15
+KINDS_SMALL = {**SMALL, "epochs": 3, "lr": 1e-2}
+
+
+def of_words(labels):
+    """Texts whose words are the labels, among others."""
+    return [f"un {' '.join(map(str, row))} livre {i}" for i, row in enumerate(labels)]
+
+
+@pytest.mark.slow
+def test_several_labels_as_lists_or_indicators(tmp_path):
+    texts = of_words(SEVERAL)
+    classifier = TextClassifier(folder=tmp_path, **KINDS_SMALL).fit(texts, SEVERAL)
+    assert classifier.classes_.tolist() == ["b", "g"]
+    p = classifier.predict_proba(texts)
+    labels = classifier._model().labels
+    thresholds = [labels.thresholds[labels.classes.index(name)] for name in ("b", "g")]
+    expected = [[name for name, has in zip("bg", row, strict=True) if has] for row in p >= thresholds]
+    assert classifier.predict(texts) == expected
+    wanted = [sorted(row) for row in SEVERAL]
+    assert classifier.score(texts, SEVERAL) == np.mean(
+        [a == b for a, b in zip(expected, wanted, strict=True)]
+    )
+    classifier.save(tmp_path / "saved")
+    again = TextClassifier.load(tmp_path / "saved")
+    assert again.predict(texts[:5]) == expected[:5]
+    assert pickle.loads(pickle.dumps(classifier)).predict(texts[:5]) == expected[:5]
+    assert TextClassifier.from_pretrained(classifier._best_run()).predict(texts[:5]) == expected[:5]
+    with pytest.raises(UserError, match="TextClassifier"):
+        TextRegressor.load(tmp_path / "saved")
+    matrix = np.array([["b" in row, "g" in row, False] for row in SEVERAL], dtype=int)
+    other = TextClassifier(**KINDS_SMALL).fit(texts, matrix, X_valid=texts[:4], y_valid=matrix[:4])
+    assert other.classes_.tolist() == [0, 1, 2]
+    found = other.predict(texts)
+    assert found.shape == matrix.shape
+    assert not found[:, 2].any()
+    assert (other.predict_proba(texts)[:, 2] == 0).all()
+    assert other.score(texts, matrix) == (found == matrix).all(axis=1).mean()
+
+
+@pytest.mark.slow
+def test_a_regressor(tmp_path):
+    numbers = [len(row) * 100.0 + i % 7 for i, row in enumerate(SEVERAL)]
+    texts = of_words(SEVERAL)
+    regressor = TextRegressor(folder=tmp_path, seeds=(1, 2), **KINDS_SMALL)
+    regressor.fit(texts, numbers)
+    found = regressor.predict(texts)
+    assert found.shape == (60,)
+    assert regressor.score(texts, numbers) == pytest.approx(sk_metrics.r2_score(numbers, found))
+    assert 0 < np.mean(found) < 200
+    regressor.save(tmp_path / "saved")
+    assert TextRegressor.load(tmp_path / "saved").predict(texts) == pytest.approx(found)
+    assert regressor._best_run().name in ("seed1", "seed2")
+    with pytest.raises(UserError, match="TextRegressor"):
+        TextClassifier.from_pretrained(regressor._best_run())
+
+
+@pytest.mark.parametrize(
+    ("labels", "fact"),
+    [
+        ([["a"], "b", ["c"]], "label 1"),
+        ([["a"], ["a"], []], "1 class"),
+        ([["a"], [1], []], "int, str"),
+        (np.array([[0, 2], [1, 0], [1, 1]]), "0 and 1"),
+    ],
+)
+def test_several_labels_that_are_not_accepted(labels, fact):
+    with pytest.raises(ValueError, match=fact):
+        TextClassifier().fit(["a", "b", "c"], labels)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fact"),
+    [
+        (["a", "b", "c"], "numbers"),
+        ([1, 2, float("nan")], "label 2"),
+        ([1, 2], "3 texts"),
+        ([[1, 2]] * 3, "shape"),
+    ],
+)
+def test_numbers_that_are_not_accepted(numbers, fact):
+    with pytest.raises(ValueError, match=fact):
+        TextRegressor().fit(["a", "b", "c"], numbers)

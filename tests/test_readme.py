@@ -46,6 +46,7 @@ ORDER = [
     "hour_predict",
     "hour_look",
     "hour_export",
+    "kinds",
 ]
 FENCE = re.compile(
     r"(?:<!-- (run|dry run): (\w+) -->\n)?^```([a-z]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE
@@ -57,6 +58,8 @@ SHORTER = {
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
     "--recipe sample ": "--recipe {short}/sample.txt ",
     "--data reviews.tsv --seeds 1 2": "--data reviews.tsv --seeds 1 2 --epochs 1 --layers 1",
+    "--out runs-scores": "--out runs-scores --epochs 1 --layers 1 --no-baselines",
+    "--out runs-topics": "--out runs-topics --epochs 1 --layers 1 --no-baselines",
 }
 
 

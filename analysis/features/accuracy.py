@@ -355,8 +355,8 @@ def _compute(selection: Selection) -> Computed:
             break
     else:
         raise UserError(
-            f"no run has a file predictions-{split}.jsonl with labels; write it with roberta-small evaluate "
-            "--write-predictions"
+            f"no run has a file predictions-{split}.jsonl with one known class per text; write it with "
+            "roberta-small evaluate --write-predictions"
         )
     overlap = read_overlap(query.audit, split, notion=query.duplicates) if query.audit else None
     data = accuracies(predictions, overlap)

@@ -44,7 +44,10 @@ MOST_BANDS = 3
 """Maximum number of groups in a panel with bands; with more, bars are used because bands would overlap."""
 
 
-MORE_METRICS = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
+MORE_METRICS = (
+    *("accuracy", "micro_f1", "macro_f1", "f1", "mcc", "subset_accuracy", "pearson", "rmse"),
+    *("loss", "ppl"),
+)
 """Selectable in the chart in addition to the metric of the report, if an evaluated subset has them."""
 
 

@@ -22,6 +22,7 @@ from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.analysis.scoring import at_best, summarize
 from roberta_small.analysis.study import names_of
 from roberta_small.common.errors import UserError, count
+from roberta_small.common.label_kinds import KINDS
 from roberta_small.common.metrics import LOSS, digits, in_percent, logged
 from roberta_small.common.tables import Table, shortest
 
@@ -32,6 +33,8 @@ TASK = "text-classification"
 """The hub's identifier of the task."""
 HUB_METRICS: dict[str, tuple[str, dict[str, str]]] = {
     "macro_f1": ("f1", {"average": "macro"}),
+    "micro_f1": ("f1", {"average": "micro"}),
+    "pearson": ("pearsonr", {}),
     "mcc": ("matthews_correlation", {}),
 }
 """Metric -> the hub's identifier, and the arguments of its computation; other metrics keep their names."""
@@ -47,7 +50,7 @@ def model_index(selection: Selection) -> str:
     if any(run.arm == PRETRAIN_ARM for run in runs):
         raise UserError(f"the runs of {PRETRAIN_ARM} are language models, not classifiers; --exclude them")
     data_set, best = query.data_set or _data_set(runs), selection.best
-    metrics = dict.fromkeys([query.metric, *(metric.name for metric in logged()), LOSS])
+    metrics = dict.fromkeys([query.metric, *(metric.name for kind in KINDS for metric in logged(kind)), LOSS])
     logged_here = set(table.loc[table["subset"] == query.reported, "metric"])
     scores = pd.concat(
         summarize(at_best(table, best, metric, query.reported), GROUP, "value").assign(metric=metric)

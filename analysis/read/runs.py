@@ -16,6 +16,7 @@ from roberta_small.common import run as identity
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import escaped
+from roberta_small.common.label_kinds import KIND, SINGLE_LABEL, kind_of
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ class LoggedRun(identity.Run):
     """Precision of the matrix products."""
     selected_by: str | None = None
     """Metric that selected checkpoint_best.pt, if the manifest records the flags of the recipe."""
+    label_kind: str = SINGLE_LABEL
+    """The kind of labels (`common.label_kinds`)."""
     continued: bool = False
     """Whether it was finished once and then got more epochs, so that its learning rate has risen again."""
     named_by: str = manifest.NAME
@@ -193,6 +196,7 @@ def _run(found: Found) -> LoggedRun:
         seconds=content.get("seconds"),
         precision=content.get("precision"),
         selected_by=_selecting_metric(content.get("recipe_flags")),
+        label_kind=kind_of(content.get(KIND, SINGLE_LABEL), found.folder / manifest.NAME).name,
         continued=bool(content.get("continued")),
         logs=found.logs,
     )

@@ -123,7 +123,11 @@ def findings_of(selection: Selection) -> Findings:
         logger.warning(
             "--pair: no pair has the baseline %s, so there are no differences to it", study.baseline
         )
-    if selection.predictions.empty and any(find_predictions(run, REPORTED) for run in selection.runs):
+    if (
+        reported != REPORTED
+        and selection.predictions.empty
+        and any(find_predictions(run, REPORTED) for run in selection.runs)
+    ):
         logger.warning("predictions of %s exist, but the report is on %s", REPORTED, reported)
     return Findings(selection, _checked_baseline(selection) or default_baseline(selection.values, study))
 

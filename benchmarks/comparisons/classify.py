@@ -130,9 +130,9 @@ def fairseq_validate(*flags: str) -> dict[str, Any]:
 
 def eval_classify(checkpoint: str, data: str, precision: str) -> dict[str, Any]:
     """What `eval evaluate` does, with a clock around reading and classifying the sentences."""
+    from roberta_small.common.label_kinds import softmax
     from roberta_small.eval.model import open_model
     from roberta_small.eval.network import find_device, read_split, text_dictionary
-    from roberta_small.eval.texts import probabilities
     from roberta_small.fairseq_plugin.training.precision import resolve
 
     model = open_model(checkpoint, data=data, precision=resolve(precision, find_device("auto")))
@@ -140,7 +140,7 @@ def eval_classify(checkpoint: str, data: str, precision: str) -> dict[str, Any]:
     model.network.logits(model.examples("valid").rows[:WARM_UP])
     start = time.perf_counter()
     examples = read_split(model.checkpoint, dictionary, model.classes, data, "test")
-    predicted_N = probabilities(model.network.logits(examples.rows)).argmax(-1)
+    predicted_N = softmax(model.network.logits(examples.rows)).argmax(-1)
     seconds = time.perf_counter() - start
     return {"seconds": [seconds], "correct": int((predicted_N == examples.labels).sum())}
 

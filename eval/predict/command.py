@@ -12,11 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import atomic_open
-from roberta_small.common.predictions import from_probabilities
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
+from roberta_small.common.predictions import AnyPrediction, Prediction, ValuePrediction, from_outputs
 from roberta_small.common.run import BEST_CHECKPOINT
 from roberta_small.common.run import WEIGHTS as WEIGHT_FILES
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
@@ -28,6 +31,7 @@ from roberta_small.eval.predict.output import (
     BINARY,
     DELIMITERS,
     FORMATS,
+    WITHOUT_SUFFIX,
     Layout,
     TextPrediction,
     avoid_columns,
@@ -101,8 +105,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="output format; 'text' is human-readable (default: by the suffix of --out, else jsonl; with "
-        "--explain: text)",
+        help="output format; 'text' is human-readable, 'glue' is a submission file of GLUE (default: by the "
+        "suffix of --out, else jsonl; with --explain: text)",
     )
     parser.add_argument(
         "--with-text", action="store_true", help="include the texts in the output (a table has them anyway)"
@@ -127,8 +131,16 @@ def run(args: argparse.Namespace) -> None:
     texts = open_input(words, args.input, Columns.of(args), dialect_of(args))
     model = _load(paths, ensemble=args.ensemble, **overrides(args))
     texts.check(pairs=model.pairs)
-    layout = Layout(model.classes, table=texts.columns, with_text=args.with_text, with_std=args.ensemble)
-    if kind != "text":
+    if args.explain:
+        model.labels.kind.require_exclusive("--explain", paths[0])
+    layout = Layout(
+        model.classes,
+        table=texts.columns,
+        with_text=args.with_text,
+        with_std=args.ensemble,
+        several=model.labels.kind is KINDS[MULTI_LABEL],
+    )
+    if kind not in WITHOUT_SUFFIX:
         layout = replace(layout, renamed=_rename(layout, kind, args.input))
     notes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
@@ -198,18 +210,31 @@ def _predictions(
         from roberta_small.eval.predict.explain import explain_texts
 
         explained = explain_texts(model, block.texts, found.encoded.rows)
-    for prediction in from_probabilities(model.classes, found.probabilities):
+    for prediction in from_outputs(model.labels, found.probabilities):
         number = prediction.index
         text = block.texts[number]
         yield TextPrediction(
             index=block.first - 1 + number,
             text=text if isinstance(text, str) else "\t".join(text),
-            probabilities=prediction.probabilities,
+            probabilities={} if isinstance(prediction, ValuePrediction) else prediction.probabilities,
             words=None if explained is None else next(explained),
-            std=None if found.std is None else float(found.std[number]),
+            std=None if found.std is None else _spread(found.std[number], model.classes),
             note=found.encoded.notes[number],
             cells=None if block.rows is None else block.rows[number],
+            answer=_answer(prediction),
         )
+
+
+def _answer(prediction: AnyPrediction) -> list[str] | float | None:
+    """The predicted classes of multi-label data, or the predicted number."""
+    if isinstance(prediction, Prediction):
+        return None
+    return list(prediction.predicted) if isinstance(prediction.predicted, tuple) else prediction.predicted
+
+
+def _spread(std: NDArray[np.float64], classes: Sequence[str]) -> float | dict[str, float]:
+    """The standard deviations of a text over an ensemble, () or (K,), by class if there are several."""
+    return float(std) if std.ndim == 0 else dict(zip(classes, std.tolist(), strict=True))
 
 
 def _separate_texts(paths: list[str], texts: list[str], *, ensemble: bool) -> tuple[list[str], list[str]]:

@@ -57,7 +57,8 @@ def explain_texts(
 
 
 def check_explainable(classifier: SentenceClassifier) -> None:
-    """Raise `UserError` if there are no gradients, or Captum is needed and not installed."""
+    """Raise `UserError` unless a text has one class and a gradient, and Captum is installed if needed."""
+    classifier.labels.kind.require_exclusive("explanations", classifier.model.run.name)
     if is_linear(classifier):
         return
     if classifier.model.given.precision == INT8:
@@ -208,8 +209,8 @@ class ExplanationPage(AbstractContextManager):
 
     def write(self, prediction: TextPrediction) -> None:
         """Write one prediction and its marked words."""
-        probability = prediction.probabilities[prediction.predicted]
-        title = f"{prediction.index + 1}. {prediction.predicted} ({probability:.1%})"
+        probability = prediction.probabilities[prediction.written]
+        title = f"{prediction.index + 1}. {prediction.written} ({probability:.1%})"
         text = marked(prediction.words or [])
         self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{text}</p></article>\n")
 

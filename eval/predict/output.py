@@ -22,7 +22,8 @@ from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import json_line
 from roberta_small.preprocess.readers.records import COMPRESSED
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text")
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text", "glue")
+WITHOUT_SUFFIX = ("text", "glue")
 BINARY = ("parquet", "xlsx")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 PARQUET_ROWS = 10_000
@@ -33,6 +34,8 @@ EXACT = 10**15
 """Integers below are exact in a workbook, whose numbers have 15 digits."""
 LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
+LABEL_SEPARATOR = "|"
+"""Between the predicted classes of multi-label data in a cell."""
 MARKED_FRACTION = 0.25
 """A word is marked if its score is at least this fraction of the largest score in its text."""
 
@@ -53,19 +56,32 @@ class TextPrediction:
     """Line or row of the input, counted from 0."""
     text: str
     probabilities: dict[str, float]
+    """Empty for regression."""
     words: list[Word] | None = None
     """None if no explanation was requested."""
-    std: float | None = None
-    """Standard deviation of the predicted class's probability over an ensemble; None for one classifier."""
+    std: float | dict[str, float] | None = None
+    """Standard deviation over an ensemble of the predicted class's probability, of the probability of each
+    class of multi-label data, or of the value; None for one classifier."""
     note: str = ""
     """What is suspicious about the text, or ""."""
     cells: Mapping[str, Any] | None = None
     """The row of the input table; None for other input."""
+    answer: list[str] | float | None = None
+    """The predicted classes of multi-label data, or the predicted number; None for one class per text."""
 
     @property
-    def predicted(self) -> str:
-        """The most probable class; the first one on a tie."""
+    def predicted(self) -> str | list[str] | float:
+        """The predicted classes or number, else the most probable class; the first one on a tie."""
+        if self.answer is not None:
+            return self.answer
         return max(self.probabilities, key=self.probabilities.__getitem__)
+
+    @property
+    def written(self) -> str:
+        """What is predicted, as text."""
+        if isinstance(self.predicted, list):
+            return LABEL_SEPARATOR.join(self.predicted)
+        return self.predicted if isinstance(self.predicted, str) else f"{self.predicted:.6g}"
 
 
 @dataclass(frozen=True)
@@ -73,11 +89,14 @@ class Layout:
     """The fields of the output."""
 
     classes: list[str]
+    """Empty for regression."""
     table: Mapping[str, Sequence[Any]] | None = None
     """The columns of the input table, which come first; None for other input."""
     with_text: bool = False
     """Whether the text is a field; the row of a table contains it anyway."""
     with_std: bool = False
+    several: bool = False
+    """Whether the data are multi-label: each class has a standard deviation."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Other names of output fields, because the table has columns of these names (`avoid_columns`)."""
 
@@ -86,13 +105,16 @@ class Layout:
 
         With `flat`, each class has a field of its own and every field is always present.
         """
-        probabilities = [f"p({name})" for name in self.classes] if flat else ["probabilities"]
+        whole = ["probabilities"] if self.classes else []
+        probabilities = [f"p({name})" for name in self.classes] if flat else whole
         std = ["std"] if self.with_std else []
+        if std and flat and self.several:
+            std = [f"std({name})" for name in self.classes]
         return ["label" if self.table is None else "prediction", *probabilities, *std, "note"]
 
     def record(self, prediction: TextPrediction) -> dict[str, Any]:
         """The fields with all probabilities in one; `note`, `text` and `words` only where there are any."""
-        values: list[Any] = [prediction.predicted, prediction.probabilities]
+        values: list[Any] = [prediction.predicted, *([prediction.probabilities] if self.classes else [])]
         values += [prediction.std] if self.with_std else []
         record = self._first(prediction) | self._named(values, flat=False)
         if prediction.note:
@@ -105,8 +127,11 @@ class Layout:
 
     def flat(self, prediction: TextPrediction) -> dict[str, Any]:
         """The fields with one for each class; the same for all predictions."""
-        values: list[Any] = [prediction.predicted, *prediction.probabilities.values()]
-        values += [prediction.std] if self.with_std else []
+        number = isinstance(prediction.predicted, float)
+        shown = prediction.predicted if number else prediction.written
+        values: list[Any] = [shown, *prediction.probabilities.values()]
+        std = prediction.std
+        values += (list(std.values()) if isinstance(std, dict) else [std]) if self.with_std else []
         record = self._first(prediction) | self._named([*values, prediction.note], flat=True)
         return record | ({"text": prediction.text} if self.with_text and self.table is None else {})
 
@@ -164,12 +189,13 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     if suffix in COMPRESSED:
         raise UserError(f"--out {out}: the output is not compressed; omit {suffix}")
     named = suffix.removeprefix(".")
-    if kind is None and named not in (*FORMATS, "", "txt"):
+    suffixes = [name for name in FORMATS if name not in WITHOUT_SUFFIX]
+    if kind is None and named not in (*suffixes, "", "txt", "text"):
         raise UserError(
             f"--out {out}: no format has the suffix {suffix}; use one of "
-            f"{', '.join(f'.{name}' for name in FORMATS if name != 'text')}, or choose with --format"
+            f"{', '.join(f'.{name}' for name in suffixes)}, or choose with --format"
         )
-    found = kind or (named if named in FORMATS and named != "text" else default)
+    found = kind or (named if named in suffixes else default)
     if found in BINARY and not out:
         raise UserError(f"--format {found}: name the file with --out")
     return found
@@ -185,6 +211,8 @@ def open_writer(kind: str, stream: IO, layout: Layout, delimiter: str | None = N
         return JsonLinesWriter(stream, layout)
     if kind == "text":
         return TextWriter(stream, color=stream.isatty())
+    if kind == "glue":
+        return GlueWriter(stream)
     if kind == "parquet":
         return ParquetWriter(stream, layout)
     if kind == "xlsx":
@@ -230,6 +258,27 @@ class CsvWriter:
         self.stream.write(self.line.getvalue().removesuffix("\r\n") + "\n")
         self.line.seek(0)
         self.line.truncate()
+
+
+class GlueWriter:
+    """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
+
+    The index is that of the input table, if it has a column `index`, else that of the text.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        stream.write("index\tprediction\n")
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one line; a number has three decimals."""
+        index = (prediction.cells or {}).get("index", prediction.index)
+        predicted = prediction.predicted
+        shown = f"{predicted:.3f}" if isinstance(predicted, float) else prediction.written
+        self.stream.write(f"{index}\t{shown}\n")
+
+    def close(self) -> None:
+        """Nothing is left."""
 
 
 class ParquetWriter:
@@ -282,7 +331,9 @@ class ParquetWriter:
         return pyarrow.schema([(name, types[name]) for name in self.layout.header()])
 
     def _numbers(self) -> set[str]:
-        names = [name for name in self.layout.names(flat=True) if name == "std" or name.startswith("p(")]
+        first, *names = self.layout.names(flat=True)
+        names = [name for name in names if name == "std" or name.startswith(("p(", "std("))]
+        names += [] if self.layout.classes else [first]
         return {self.layout.renamed.get(name, name) for name in names}
 
 
@@ -333,7 +384,7 @@ class WorkbookWriter:
 
 
 class TextWriter:
-    """The class, its probability and the text; the words that contributed most are marked.
+    """What is predicted, its probability and the text; the words that contributed most are marked.
 
     With color, green words contributed to the predicted class and red ones against it; without color they are
     written `[+word]` and `[-word]`.
@@ -345,10 +396,10 @@ class TextWriter:
 
     def write(self, prediction: TextPrediction) -> None:
         """Write one line; line breaks in the text become spaces."""
-        label = f"{BOLD}{prediction.predicted}{PLAIN}" if self.color else prediction.predicted
+        written = prediction.written or "–"
+        label = f"{BOLD}{written}{PLAIN}" if self.color else written
         text = prediction.text if prediction.words is None else self._marked(prediction.words)
-        probability = f"{prediction.probabilities[prediction.predicted]:.3f}"
-        probability += "" if prediction.std is None else f" ± {prediction.std:.3f}"
+        probability = _certainty(prediction)
         note = f"  ({prediction.note})" if prediction.note else ""
         self.stream.write(f"{label}  {probability}  {' '.join(text.splitlines())}{note}\n")
 
@@ -365,6 +416,17 @@ class TextWriter:
         if self.color:
             return f"{GREEN if word.score > 0 else RED}{word.text}{PLAIN}"
         return f"[{'+' if word.score > 0 else '-'}{word.text}]"
+
+
+def _certainty(prediction: TextPrediction) -> str:
+    """The probability of each predicted class; the standard deviations over an ensemble."""
+    predicted, p, std = prediction.predicted, prediction.probabilities, prediction.std
+    if isinstance(predicted, list):
+        of_class = std if isinstance(std, dict) else {}
+        parts = [f"{p[name]:.3f}" + (f" ± {of_class[name]:.3f}" if of_class else "") for name in predicted]
+        return LABEL_SEPARATOR.join(parts)
+    spread = f" ± {std:.3f}" if isinstance(std, float) else ""
+    return (f"{p[predicted]:.3f}" if isinstance(predicted, str) else "") + spread
 
 
 def _csv_cell(value: Any) -> Any:

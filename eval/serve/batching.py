@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common import cpu
+from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.classifier import SentenceClassifier
 from roberta_small.eval.predict.output import Word
-from roberta_small.eval.texts import Classified, EncodedTexts, Ids, Text, probabilities
+from roberta_small.eval.texts import Classified, EncodedTexts, Ids, Text
 
 NAME = "text number"
 """What an error message calls a text; the number, counted from 1, follows."""
@@ -57,12 +58,12 @@ class _Job:
         """Whether the logits of all texts are known."""
         return len(self.logits) == len(self.texts)
 
-    def finish(self) -> None:
+    def finish(self, labels: Labels) -> None:
         """Set the result if everything is known and nobody has cancelled the request."""
         complete = self.classified and (not self.explain or len(self.words) == len(self.texts))
         if complete and self.future.set_running_or_notify_cancel():
             assert self.encoded is not None  # otherwise there were no logits
-            found = Classified(probabilities(np.stack(self.logits)), self.encoded)
+            found = Classified(labels.outputs(np.stack(self.logits)), self.encoded)
             self.future.set_result(Result(found, self.words if self.explain else None))
 
     def fail(self, error: Exception) -> None:
@@ -171,7 +172,7 @@ class Worker:
         for (job, _), logits_K in zip(batch, logits_NK, strict=True):
             job.logits.append(logits_K)
         for job in requests:
-            job.finish()
+            job.finish(self.classifier.labels)
 
     def _rows(self, jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Ids]]:
         """The texts without logits as rows of ids; a request whose texts cannot be read fails."""
@@ -200,4 +201,4 @@ class Worker:
         except Exception as error:
             job.fail(error)
             return
-        job.finish()
+        job.finish(self.classifier.labels)

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.common.predictions import from_probabilities
+from roberta_small.common.label_kinds import Labels
+from roberta_small.common.predictions import AnyPrediction, ValuePrediction, from_outputs
 from roberta_small.common.ranking import rank
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
 from roberta_small.eval.graph import GraphModel
@@ -76,12 +80,12 @@ class Models:
         """
         if name != ENSEMBLE:
             (result,) = await self._results([name], texts, explain=explain)
-            return predictions(self.infos[name].classes, result)
+            return predictions(self.workers[name].classifier.labels, result)
         assert self._ensemble is not None  # its name is in `infos`
         members = [member.model.run.name for member in self._ensemble.members]
         results = await self._results(members, texts)
         combined = self._ensemble.combine([result.found for result in results])
-        return predictions(self._ensemble.classes, Result(combined, None), members)
+        return predictions(self._ensemble.labels, Result(combined, None), members)
 
     def _info(self, classifier: SentenceClassifier) -> ModelInfo:
         model, name = classifier.model, classifier.model.run.name
@@ -91,7 +95,7 @@ class Models:
             self.unexplained[name] = reason
         return ModelInfo(
             name=name,
-            classes=classifier.classes,
+            **_meaning(classifier.labels),
             pairs=classifier.pairs,
             method=None if run is None else run.method,
             init=None if run is None else run.init,
@@ -128,18 +132,18 @@ def _best(classifiers: Sequence[SentenceClassifier]) -> str | None:
         return None
 
 
-def predictions(classes: list[str], result: Result, members: Sequence[str] = ()) -> list[Prediction]:
+def predictions(labels: Labels, result: Result, members: Sequence[str] = ()) -> list[Prediction]:
     """The predictions as JSON; `members` are the names of the models of an ensemble."""
     found, encoded = result.found, result.found.encoded
     answers = []
-    for one in from_probabilities(classes, found.probabilities):
+    for one in from_outputs(labels, found.probabilities):
         number, row = one.index, encoded.rows[one.index]
         answers.append(
             Prediction(
-                label=one.predicted,
-                probabilities=one.probabilities,
-                std=None if found.std is None else float(found.std[number]),
-                members=_members(classes, found, number, members),
+                label=_label(one),
+                probabilities=None if isinstance(one, ValuePrediction) else one.probabilities,
+                std=None if found.std is None else _by_class(labels, found.std[number]),
+                members=_members(labels, found, number, members),
                 note=encoded.notes[number] or None,
                 tokens=encoded.lengths[number],
                 tokens_read=len(row),
@@ -152,13 +156,31 @@ def predictions(classes: list[str], result: Result, members: Sequence[str] = ())
     return answers
 
 
+def _label(one: AnyPrediction) -> str | list[str] | float:
+    return list(one.predicted) if isinstance(one.predicted, tuple) else one.predicted
+
+
+def _by_class(labels: Labels, values: NDArray[np.float64]) -> Probabilities | float:
+    """Values (K,) by class; the number of a regression, and a value that is not one of each class."""
+    if values.ndim == 0 or not labels.kind.has_classes:
+        return float(values.reshape(()))
+    return dict(zip(labels.classes, values.tolist(), strict=True))
+
+
 def _members(
-    classes: list[str], found: Classified, number: int, names: Sequence[str]
-) -> dict[str, Probabilities] | None:
+    labels: Labels, found: Classified, number: int, names: Sequence[str]
+) -> dict[str, Probabilities | float] | None:
     if found.members is None:
         return None
-    p_MK = found.members[:, number].tolist()
-    return {name: dict(zip(classes, p_K, strict=True)) for name, p_K in zip(names, p_MK, strict=True)}
+    return {
+        name: _by_class(labels, row_K) for name, row_K in zip(names, found.members[:, number], strict=True)
+    }
+
+
+def _meaning(labels: Labels) -> dict[str, Any]:
+    """The fields of `ModelInfo` that describe the labels."""
+    thresholds = dict(zip(labels.classes, labels.thresholds, strict=True)) if labels.thresholds else None
+    return {"kind": labels.kind.name, "classes": list(labels.classes), "thresholds": thresholds}
 
 
 def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
@@ -184,7 +206,7 @@ def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
 def _ensemble_info(ensemble: Ensemble) -> ModelInfo:
     runs: dict[str, Any] = dict.fromkeys(("method", "init", "seed", "sha256", "explanation"))
     names = [member.model.run.name for member in ensemble.members]
-    return ModelInfo(name=ENSEMBLE, classes=ensemble.classes, pairs=ensemble.pairs, members=names, **runs)
+    return ModelInfo(name=ENSEMBLE, **_meaning(ensemble.labels), pairs=ensemble.pairs, members=names, **runs)
 
 
 def _explanation(classifier: SentenceClassifier) -> tuple[Any, str]:

@@ -71,18 +71,25 @@ class Query(BaseModel):
 class Prediction(BaseModel):
     """The prediction for one text. Fields that do not apply are absent."""
 
-    label: str = Field(description="The most probable class.", examples=["pos"])
-    probabilities: Probabilities = Field(
-        description="The probability of each class.", examples=[{"neg": 0.04, "pos": 0.96}]
+    label: str | list[str] | float = Field(
+        description="The most probable class. Of a multi-label model, the classes whose probability is at "
+        "least their threshold; of a regression, the number.",
+        examples=["pos"],
     )
-    std: float | None = Field(
+    probabilities: Probabilities | None = Field(
         default=None,
-        description="Ensemble: standard deviation of the label's probability over its members.",
+        description="The probability of each class; absent for a regression.",
+        examples=[{"neg": 0.04, "pos": 0.96}],
+    )
+    std: float | Probabilities | None = Field(
+        default=None,
+        description="Ensemble: standard deviation of the label's probability over its members; of the "
+        "number, or of the probability of each class of a multi-label model.",
         examples=[0.02],
     )
-    members: dict[str, Probabilities] | None = Field(
+    members: dict[str, Probabilities | float] | None = Field(
         default=None,
-        description="Ensemble: the probabilities of each member.",
+        description="Ensemble: the probabilities, or the number, of each member.",
         examples=[{SEED1: {"neg": 0.04, "pos": 0.96}}],
     )
     note: str | None = Field(
@@ -116,7 +123,16 @@ class ModelInfo(BaseModel):
     """A model, or the ensemble of all models."""
 
     name: str = Field(description="Value of `model` in a request.", examples=[SEED1])
-    classes: list[str] = Field(examples=[["neg", "pos"]])
+    kind: str = Field(
+        description="Kind of the labels: single_label_classification, multi_label_classification or "
+        "regression.",
+        examples=["single_label_classification"],
+    )
+    classes: list[str] = Field(description="Empty for a regression.", examples=[["neg", "pos"]])
+    thresholds: Probabilities | None = Field(
+        default=None,
+        description="Of a multi-label model: the least probability with which each class is predicted.",
+    )
     pairs: bool = Field(description="Whether the model classifies sentence pairs.")
     method: str | None = Field(description="Method of the run. null without a run.", examples=["fairseq"])
     init: str | None = Field(description="Initialization of the run.", examples=["random"])

@@ -14,6 +14,7 @@ from typing import Any
 from roberta_small.common import install_fairseq
 from roberta_small.common.class_weights import label_counts
 from roberta_small.common.data_folder import (
+    REPORT,
     find_soft_labels,
     read_report,
     recorded_checksums,
@@ -22,6 +23,7 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT, read_lines, sha256, shown_path
+from roberta_small.common.label_kinds import LabelKind, kind_of_report
 from roberta_small.common.run import find_checkpoint
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 from roberta_small.preprocess.options import NO_TEST
@@ -30,15 +32,23 @@ SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
 """The checkpoint in the repository: weights, dict.txt, model card."""
 
 
+def label_kind(data: Path) -> LabelKind:
+    """The kind of the labels of a data folder; raises `UserError` if its report has an unknown one."""
+    return kind_of_report(read_report(data), data / REPORT)
+
+
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     """Names below `data` of the files that a classifier reads; raises `UserError` listing missing files."""
-    parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
-    names = ["input0/dict.txt", "label/dict.txt"]
+    has_classes = label_kind(data).has_classes
+    binary = ["label"] if has_classes else []
+    parts = ["input0", *binary, *(["input1"] if (data / "input1").is_dir() else [])]
+    names = ["input0/dict.txt", *(["label/dict.txt"] if has_classes else [])]
     names += [f"{part}/{subset}" for part in parts for subset in subsets]
+    numbers = [] if has_classes else [f"label/{subset}.label" for subset in subsets]
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
     layout = "input0/ and label/ as written by `roberta-small prepare` or `binarize`"
-    found = _require_files(data, _with_extensions(names), layout)
+    found = _require_files(data, [*_with_extensions(names), *numbers], layout)
     soft = [find_soft_labels(data, subset) for subset in subsets]
     return [*found, *(path.relative_to(data).as_posix() for path in soft if path is not None)]
 
@@ -78,6 +88,11 @@ def subset_flags(data: Path) -> list[str]:
     return ["--valid-subset", "valid"] if prepared.get("test") == NO_TEST else []
 
 
+def label_classes(data: Path) -> list[str]:
+    """The classes of a data folder, empty if its labels are numbers; raises `UserError` as `class_names`."""
+    return class_names(data / "label/dict.txt") if label_kind(data).has_classes else []
+
+
 def class_names(dictionary: Path) -> list[str]:
     """The classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
 
@@ -108,8 +123,10 @@ class Majority:
 
 
 def majorities(data: Path, subsets: Sequence[str], classes: Sequence[str]) -> dict[str, Majority]:
-    """The majority class of each subset of a data folder whose labels can be counted."""
-    found = {}
+    """The majority class of each subset of a data folder whose labels can be counted; of no other kind."""
+    found: dict[str, Majority] = {}
+    if not label_kind(data).exclusive:
+        return found
     for subset in subsets:
         with contextlib.suppress(UserError):  # another index format, or a mistake that is reported later
             counts_K = label_counts(data, subset, len(classes))

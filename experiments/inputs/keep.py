@@ -13,6 +13,7 @@ from typing import Any
 
 from roberta_small.common.data_folder import REPORT, read_report
 from roberta_small.common.files import atomic_folder, sha256
+from roberta_small.common.label_kinds import KIND, SCALING
 from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
 from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS
@@ -44,7 +45,8 @@ def keep_inputs(data: Path, folder: Path) -> None:
 def _with_tokenizer(report: dict[str, Any], data: Path, new: Path) -> dict[str, Any]:
     """Copy the tokenizer, and return the report of the folder `new`."""
     options = dict(report.get("options", {}))
-    kept = {"options": options, **({"tokenizer": report["tokenizer"]} if "tokenizer" in report else {})}
+    others = {key: report[key] for key in ("tokenizer", KIND, SCALING) if key in report}
+    kept = {"options": options, **others}
     if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
         shutil.copytree(data / FOLDER, new / FOLDER)
         return kept

@@ -41,7 +41,8 @@ FOLDER = Path("data")
 KEY_DIGITS = 8
 LONGEST_STEM = 60
 OPTIONS = (
-    *("text_column", "pair_column", "label_column", "split_column", "merge_labels"),
+    *("text_column", "pair_column", "label_column", "label_separator", "task"),
+    *("split_column", "merge_labels"),
     *("encoding", "delimiter", "no_header", "valid", "test", "data_seed"),
     *("soft_labels", "tokenizer", "dict"),
 )

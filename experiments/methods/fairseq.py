@@ -14,12 +14,15 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from roberta_small.common.cli import SettingsParser
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.files import ROOT, shown_path
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
 from roberta_small.common.run import TENSORBOARD
 from roberta_small.experiments import plan
+from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.settings import PASSTHROUGH, SweepSettings, add_sweep, sweep_settings
@@ -144,6 +147,14 @@ class Fairseq(FairseqTrain):
         if settings.passthrough and self.real:
             fairseq_flags.check(found.trainings[0].flags)
         return found
+
+    def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
+        """Choose the thresholds of multi-label runs on the first validation subset."""
+        if self.real and inputs.label_kind(sweep.data) is KINDS[MULTI_LABEL]:
+            from roberta_small.eval.evaluate import choose_thresholds
+
+            choose_thresholds(folder, sweep.recipe.valid_subsets[0], data=sweep.data, device="cpu")
+        return {}
 
 
 METHOD = Fairseq()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import shown_path
+from roberta_small.common.label_kinds import REGRESSION, SINGLE_LABEL
 from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -70,6 +71,7 @@ def fit(
     inits: Mapping[str, Path | None],
     *,
     classes: Sequence[str] = (),
+    kind: str = SINGLE_LABEL,
     pairs: bool = False,
     pools: bool = True,
     separate: bool = True,
@@ -77,6 +79,7 @@ def fit(
     """Compare the recipe of each arm with the checkpoints of the inits.
 
     `places` is that of `places_of`, `classes` are the names of the data's classes (none for pre-training),
+    `kind` is that of the labels (with numbers, `classes` is empty),
     `pairs` is whether the data are pairs of texts, `pools` whether the method has --pooling mean, and
     `separate` whether to use a separate process.
 
@@ -91,6 +94,7 @@ def fit(
         "places": dict(places),
         "inits": {init: path and str(path) for init, path in inits.items()},
         "classes": list(classes),
+        "kind": kind,
         "pairs": pairs,
         "pools": pools,
     }
@@ -137,7 +141,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             if path
             for note in (
                 comparison.truncation(path, found[path]),
-                comparison.head(path, head_of(states[path]), request["classes"]),
+                comparison.head(path, head_of(states[path]), request["classes"], request["kind"]),
             )
             if note
         ]
@@ -236,12 +240,17 @@ class _Comparison:
             f"(--max-positions {ours}; --max-length {stored} uses all)"
         )
 
-    def head(self, path: Path, theirs: Head | None, classes: Sequence[str]) -> str | None:
+    def head(self, path: Path, theirs: Head | None, classes: Sequence[str], kind: str) -> str | None:
         """What happens to the classification head of a checkpoint."""
-        if theirs is None or not classes:
+        if theirs is None or not (classes or kind == REGRESSION):
             return None
         name = flags_of(self.words).get("--classification-head-name", ("", HEAD_NAME))[-1]
         has = f"{shown_path(path)} has a classification head"
+        if theirs.kind != kind:
+            return f"{has} of the kind {theirs.kind}, not {kind}: a new one starts from random weights"
+        if kind == REGRESSION:
+            fate = "which is kept" if theirs.name == name else "of another name: a new one starts"
+            return f"{has}, {fate}"
         if theirs.class_names is not None:
             has += f" for {enumerate_some(theirs.class_names)}"
         if theirs.name != name or theirs.classes != len(classes):

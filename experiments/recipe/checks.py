@@ -15,9 +15,10 @@ from pathlib import Path
 
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.metrics import check_selectable, find, lower_is_better
+from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, LabelKind
+from roberta_small.common.metrics import LOSS, check_selectable, find, logged, lower_is_better
 from roberta_small.experiments.recipe.length import Length
-from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe, load
 
 CRITERION = "sentence_classification"
 SMOOTHING, PATIENCE = "--label-smoothing", "--patience"
@@ -27,16 +28,32 @@ UNEVEN = 100
 """Ratio of the largest class weight to the smallest one above which the plan contains a warning."""
 
 
-def complete(recipe: Recipe, data: Path, classes: Sequence[str]) -> Recipe:
+def metric_flags(kind: LabelKind, recipe: str) -> tuple[str, ...]:
+    """The flag that replaces the metric of a recipe, if it is not logged for this kind of labels.
+
+    `recipe` is a name or path; raises `UserError` as `recipe.load`.
+    """
+    known = {LOSS, *(metric.name for metric in logged(kind.name))}
+    return () if load(recipe).metric in known else (METRIC, kind.metric)
+
+
+def complete(
+    recipe: Recipe, data: Path, classes: Sequence[str], kind: LabelKind = KINDS[SINGLE_LABEL]
+) -> Recipe:
     """The recipe with class weights in numbers and the direction of its metric.
 
     `classes` are the class names in the order of the label dictionary. Raises `UserError` for wrong class
-    weights, label smoothing or patience, and for a metric that is not logged in validation.
+    weights, label smoothing or patience, for those that do not apply to the kind of labels, and for a metric
+    that is not logged in validation.
     """
     try:
         if recipe.value("--criterion") == CRITERION:
-            check_selectable(recipe.metric)
+            check_selectable(recipe.metric, kind.name)
             _check_smoothing(recipe)
+            if float(recipe.value(SMOOTHING) or 0):
+                kind.require_exclusive(SMOOTHING, data)
+            if recipe.value(class_weights.FLAG) not in (None, class_weights.NONE):
+                kind.require_exclusive(class_weights.FLAG, data)
             recipe = _with_weights(recipe, data, classes)
     except UserError as error:
         raise UserError(f"recipe '{recipe.name}': {error}") from None

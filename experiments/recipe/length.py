@@ -76,7 +76,9 @@ class Length:
 
 def count_examples(data: Path) -> int | None:
     """Training examples of a data folder; None for an index in another of fairseq's formats."""
-    header = read_header(data / "label" / "train.idx")
+    index = data / "label" / "train.idx"
+    # Numeric labels have no index.
+    header = read_header(index if index.is_file() else data / "input0" / "train.idx")
     return None if header is None else header.sentences
 
 

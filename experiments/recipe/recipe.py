@@ -47,6 +47,8 @@ RESERVED = {
     "--cpu": "use --device cpu",
     "--user-dir": "the project's plugin is always loaded",
     "--num-classes": "the number of classes is read from the data",
+    "--multi-label": "the kind of labels is read from the data",
+    "--regression-target": "the kind of labels is read from the data",
     "--log-format": "the progress is read from the log",
     "--log-file": "the log is train.log in the run folder",
 }

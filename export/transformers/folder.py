@@ -37,6 +37,7 @@ from roberta_small.common import families
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import FAMILIES, Family
 from roberta_small.common.files import atomic_write, read_object
+from roberta_small.common.label_kinds import KINDS, SCALING, SINGLE_LABEL, Labels, Scaling
 from roberta_small.eval.model import Model
 from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
 from roberta_small.export.transformers.networks import Source, leftover
@@ -349,9 +350,37 @@ def _read(
 
 
 def class_names(model: PreTrainedModel) -> list[str]:
-    """Names of the classes, in the order of the logits."""
+    """Names of the outputs in the configuration, in the order of the logits."""
     names = {int(k): name for k, name in (model.config.id2label or {}).items()}
     return [names[k] for k in sorted(names)]
+
+
+def describe_labels(model: PreTrainedModel, labels: Labels) -> None:
+    """Write what the logits of a classifier mean into its configuration: kind, and scaling of numbers.
+
+    Nothing is written for one class per text, which is Transformers' default.
+    """
+    if labels.kind.exclusive:
+        return
+    config: Any = model.config
+    config.problem_type = labels.kind.name
+    if not labels.kind.has_classes:
+        setattr(config, SCALING, labels.scaling.record())
+
+
+def labels_of(model: PreTrainedModel) -> Labels:
+    """What the logits of a classifier mean, from its configuration; the inverse of `describe_labels`."""
+    config = model.config.to_dict()
+    kind = families.kind_of_labels(config) or KINDS[SINGLE_LABEL]
+    if kind.has_classes:
+        return Labels(kind, tuple(class_names(model)))
+    record = config.get(SCALING)
+    return Labels(kind, scaling=Scaling() if record is None else Scaling.from_record(record, "config.json"))
+
+
+def output_names(labels: Labels) -> list[str]:
+    """The names of the outputs in a configuration; Transformers' own for the number of a regression."""
+    return list(labels.classes) if labels.kind.has_classes else ["LABEL_0"]
 
 
 def _architecture(folder: Path) -> tuple[Family, str, tuple[str, ...]]:
@@ -370,10 +399,9 @@ def _architecture(folder: Path) -> tuple[Family, str, tuple[str, ...]]:
     name = str((config.get("architectures") or [None])[0])
     masked_lm, classifier, encoder = family.classes
     if name.endswith(CLASSIFIER):
-        kind = families.kind_of_labels(config)
-        if kind is None:
+        if families.kind_of_labels(config) is not None:
             return family, classifier, ()
-        return family, encoder, (f"its classification head is not used, because it is for {kind}",)
+        return family, encoder, ("its head is not used, because it is for several numbers of a text",)
     if name.endswith(WITH_LM_HEAD) and family.lm_head is not None:
         return family, masked_lm, ()
     return family, encoder, ()

@@ -59,7 +59,7 @@ class MeanPoolingForSequenceClassification(PreTrainedModel):
         labels: Tensor | None = None,
         **unused: Any,
     ) -> SequenceClassifierOutput:
-        """Ids, int64 (B, L) -> logits (B, K), and the loss of labels (B,)."""
+        """Ids, int64 (B, L) -> logits (B, K), and the loss of labels by `problem_type`."""
         mask_BL = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         hidden_BLC = self.encoder(input_ids=input_ids, attention_mask=mask_BL, **types)[0]
@@ -70,5 +70,7 @@ class MeanPoolingForSequenceClassification(PreTrainedModel):
         )
         x_BC = activation(self.dense(self.dropout(mean_BC)))
         logits_BK = self.out_proj(self.dropout(x_BC))
-        loss = None if labels is None else nn.functional.cross_entropy(logits_BK, labels)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits_BK, config=self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits_BK)

@@ -37,12 +37,13 @@ from roberta_small.common.families import (
     TOKENS,
     Family,
 )
+from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, LabelKind, Scaling
 from roberta_small.eval.network import Checkpoint, read_checkpoint
 from roberta_small.export.transformers.modeling_mean_pooling import (
     MeanPoolingConfig,
     MeanPoolingForSequenceClassification,
 )
-from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name
+from roberta_small.fairseq_plugin.checkpoints.architecture import Head, arch_name
 from roberta_small.fairseq_plugin.checkpoints.initialization import missing_weights
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
@@ -83,6 +84,10 @@ class Source:
     """In the order of the logits; None if the checkpoint does not record them."""
     has_lm_head: bool = True
     """Whether the checkpoint has the LM head; otherwise its weights are random."""
+    kind: LabelKind = KINDS[SINGLE_LABEL]
+    """Of the labels of a classifier."""
+    scaling: Scaling = Scaling()
+    """Of numeric labels."""
 
     @property
     def family(self) -> Family:
@@ -103,6 +108,14 @@ class Source:
     def classes(self) -> int | None:
         """K, the number of classes; None for a masked language model."""
         return None if self.head is None else len(self.weights[f"{HEADS}{self.head}.out_proj.weight"])
+
+    @property
+    def classification_head(self) -> Head | None:
+        """The classification head; None for a masked language model."""
+        if self.head is None or self.classes is None:
+            return None
+        names = None if self.class_names is None else tuple(self.class_names)
+        return Head(self.head, self.classes, names, self.kind.name, self.scaling)
 
     def model(self) -> RobertaModel:
         """fairseq's own model with these weights, in fp32 and evaluation mode: ids (B, L) -> logits."""
@@ -139,7 +152,8 @@ def source_of(checkpoint: Checkpoint) -> Source:
             f"{path}: the weights do not match the stored arguments ({_short(error)}); "
             "use a file that fairseq wrote"
         ) from None
-    source = Source(path, model.args, weights, head, checkpoint.class_names, has_lm_head)
+    labels = (checkpoint.class_names, has_lm_head, checkpoint.kind, checkpoint.scaling)
+    source = Source(path, model.args, weights, head, *labels)
     _check_head(source)
     return source
 

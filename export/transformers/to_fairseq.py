@@ -31,11 +31,13 @@ from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import TIED, TOKENS, Family
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_object
+from roberta_small.common.label_kinds import SCALING, Labels
+from roberta_small.common.run import read_thresholds, write_thresholds
 from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
     Carried,
-    class_names,
+    labels_of,
     load_pretrained,
     read_carried,
 )
@@ -149,9 +151,9 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     token_types = family.distinguishes_texts and encoder is not None and encoder.has_token_types
     other = Counterpart(model, family, vocabulary.order, token_types)
 
-    classes = class_names(model) if loaded.is_classifier else None
+    labels = labels_of(model) if loaded.is_classifier else None
     special = vocabulary.special or configured_ids(config)
-    pooling, notes = _pooling(folder) if classes is None else ("first", ())
+    pooling, notes = _pooling(folder) if labels is None else ("first", ())
     head_activation = family.pooler_activation
     if loaded.pools_by_mean:
         pooling, head_activation = "mean", model.config.pooler_activation
@@ -160,7 +162,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
         config,
         family,
         carried,
-        classes,
+        labels,
         (special[0], special[1] if separates else NO_SEPARATOR),
         pooling,
         head_activation,
@@ -169,7 +171,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     )
     if loaded.pools_by_mean:
         cfg["model"].pooler_dropout = model.config.pooler_dropout
-    head = None if classes is None else (carried.head or HEAD)
+    head = None if labels is None else (carried.head or HEAD)
     parameters = sum(weight.numel() for weight in model.parameters())
     if parameters >= LARGE:
         print(f"{folder}: converting {parameters / 1e6:,.0f} million parameters", file=sys.stderr, flush=True)
@@ -182,7 +184,9 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
         )
     _write_vocabulary(output.parent, vocabulary)
-    task_state = None if classes is None else _task_state(vocabulary.dictionary, classes)
+    task_state = None if labels is None else _task_state(vocabulary.dictionary, labels)
+    if thresholds := read_thresholds(folder):
+        write_thresholds(output.parent, thresholds)
     with atomic_open(output, "wb") as stream:
         torch.save(bare_state(dict(network.state_dict()), cfg, task_state), stream)
     return LogitVerification(difference, new, loaded.unused, (*loaded.notes, *notes))
@@ -287,7 +291,7 @@ def _configuration(
     config: PreTrainedConfig,
     family: Family,
     carried: Carried,
-    classes: list[str] | None,
+    labels: Labels | None,
     special: Special,
     pooling: str,
     head_activation: str,
@@ -318,18 +322,19 @@ def _configuration(
         "layer-norm-eps": values.get("layer_norm_eps", family.layer_norm_eps),
     }
     switches = ["--token-types"] if token_types else []
-    if classes is None:
+    if labels is None:
         flags |= {"task": "masked_lm", "criterion": "masked_lm", "tokens-per-sample": longest}
     else:
         flags |= {
             "task": "sentence_classification",
             "criterion": "sentence_classification",
             "classification-head-name": carried.head or HEAD,
-            "num-classes": len(classes),
+            "num-classes": labels.size,
             "init-token": special[0],
             "separator-token": special[1],
             "shorten-method": carried.task.get("shorten_method", "truncate"),
         }
+        switches += labels.kind.flags
         switches += ["--keep-eos"] if carried.task.get("keep_eos", True) else []
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     parser = options.get_training_parser()
@@ -387,7 +392,12 @@ def _network(
     return network.eval(), tuple(key for key in missing if key.startswith(LM_HEAD))
 
 
-def _task_state(words: Dictionary, classes: list[str]) -> dict[str, Any]:
+def _task_state(words: Dictionary, labels: Labels) -> dict[str, Any]:
     """What the task of a classifier records in a checkpoint."""
-    recorded = {"dictionary_sha256": dictionary_digest(words.symbols), "class_names": classes}
+    recorded: dict[str, Any] = {
+        "dictionary_sha256": dictionary_digest(words.symbols),
+        "class_names": list(labels.classes),
+    }
+    if not labels.kind.has_classes:
+        recorded[SCALING] = labels.scaling.record()
     return {SentenceClassificationTask.__name__: recorded}

@@ -12,16 +12,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.files import atomic_folder, atomic_write
+from roberta_small.common.label_kinds import SCALING
+from roberta_small.common.metrics import label, metrics_of, number, scored
+from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.model import Model, open_model
 from roberta_small.export.transformers.folder import (
     MEAN_CODE,
     STANDARD,
     TextFormat,
+    describe_labels,
     load_folder,
+    output_names,
     write_carried,
     write_tokenizer,
     write_transformers_tokenizer,
@@ -49,9 +56,14 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
     content = source_of(origin.checkpoint)
     tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
     with atomic_folder(output) as folder:
-        classes, encoder = None if content.head is None else origin.classes, origin.encoder
+        labels, encoder = None if content.head is None else origin.labels, origin.encoder
         order = encoder.order if isinstance(encoder, TransformersEncoder) else None
-        model = converted(content, classes, special_ids(origin.input_format), order)
+        names = None if labels is None else output_names(labels)
+        model = converted(content, names, special_ids(origin.input_format), order)
+        if labels is not None:
+            describe_labels(model, labels)
+        if labels is not None and labels.thresholds:
+            write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
         model.save_pretrained(folder)
         if content.pools_by_mean:
             shutil.copyfile(MEAN_CODE, folder / MEAN_CODE.name)
@@ -144,6 +156,10 @@ def _what(origin: Model, parameters: int) -> str:
     else:
         unit = "pairs of sentences" if origin.pairs else "sentences"
         kind = f"A classifier of {unit} with {len(origin.classes)} classes ({', '.join(origin.classes)})"
+        if not origin.labels.kind.has_classes:
+            kind = f"A regression, which predicts a number for {unit}"
+        elif not origin.labels.kind.exclusive:
+            kind += ", any number of them for a text"
     return (
         f"{kind}: a RoBERTa of {parameters:,} parameters, trained with fairseq and converted to "
         "Transformers, weights unchanged.\n"
@@ -200,11 +216,28 @@ def _accuracy(folder: Path, split: str) -> str | None:
     path = folder / predictions.file_name(split)
     if not path.is_file():
         return None
-    found = predictions.read(path)
+    every = predictions.read_any(path)
+    found = [prediction for prediction in every if isinstance(prediction, predictions.Prediction)]
+    if not found:
+        return _other_metrics([prediction for prediction in every if prediction.known], split)
     correct = [prediction.correct for prediction in found if prediction.correct is not None]
     if not correct:
         return None
     return f"accuracy on {split}: {100 * sum(correct) / len(correct):.2f} % of {len(correct):,} sentences"
+
+
+def _other_metrics(found: list[predictions.AnyPrediction], split: str) -> str | None:
+    """The metrics of multi-label predictions or of a regression."""
+    if not found:
+        return None
+    arrays = predictions.to_arrays(found)
+    test_set = scored(arrays.labels, arrays.targets, arrays.outputs)
+    ones = np.ones((1, test_set.count))
+    values = {
+        name: float(metric.measure(test_set, ones)[0]) for name, metric in metrics_of(test_set.kind).items()
+    }
+    listed = ", ".join(f"{label(name)} {number(value, name)}" for name, value in values.items())
+    return f"{split}, {len(found):,} sentences: {listed}"
 
 
 def _logged(folder: Path) -> list[str]:
@@ -231,10 +264,21 @@ def _logged(folder: Path) -> list[str]:
 
 def _limits(origin: Model, source: Source) -> list[str]:
     longest = origin.input_format.max_positions
+    labels = origin.labels if origin.checkpoint.is_classifier else None
     lines = [
         f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
         "are an error.",
     ]
+    if labels is not None and not labels.kind.has_classes:
+        lines.append(
+            f"The output is standardized: the predicted number is {labels.scaling.mean:.6g} + "
+            f"{labels.scaling.scale:.6g} * output (`{SCALING}` in config.json)."
+        )
+    if labels is not None and labels.thresholds:
+        lines.append(
+            f"`{THRESHOLDS}` has the threshold of each class, chosen on the validation set: a class is "
+            "predicted if its probability is at least as high."
+        )
     if source.pools_by_mean:
         lines.append(
             f"The model needs `trust_remote_code=True`: the class in `{MEAN_CODE.name}` uses the mean of all "

@@ -22,6 +22,15 @@ from fairseq.models.roberta.model import RobertaModel, base_architecture
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
+from roberta_small.common.label_kinds import (
+    KINDS,
+    MULTI_LABEL,
+    REGRESSION,
+    SCALING,
+    SINGLE_LABEL,
+    LabelKind,
+    Scaling,
+)
 from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
@@ -221,6 +230,32 @@ class Head:
     classes: int
     class_names: tuple[str, ...] | None
     """In the order of the logits; None if the checkpoint does not record them."""
+    kind: str = SINGLE_LABEL
+    """The kind of the labels it was trained on (`common.label_kinds`)."""
+    scaling: Scaling = Scaling()
+    """Of numeric labels."""
+
+
+def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:
+    """The kind of labels in the configuration of a task, also of stock fairseq."""
+    if settings.get("regression_target"):
+        return KINDS[REGRESSION]
+    return KINDS[MULTI_LABEL if settings.get("multi_label") else SINGLE_LABEL]
+
+
+def kind_of_state(state: Mapping[str, Any]) -> LabelKind:
+    """The kind of labels that a checkpoint was trained on."""
+    cfg = state.get("cfg")
+    return kind_of_settings(vars(_namespace(state.get("args"))) if cfg is None else dict(cfg["task"] or {}))
+
+
+def scaling_of_state(state: Mapping[str, Any], where: object = "checkpoint") -> Scaling:
+    """The scaling of the numeric labels that a checkpoint was trained on; stock fairseq does not scale them.
+
+    Raises `UserError` with `where` if it is malformed.
+    """
+    recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
+    return Scaling.from_record(recorded[SCALING], where) if SCALING in recorded else Scaling()
 
 
 def head_of(state: Mapping[str, Any]) -> Head | None:
@@ -230,7 +265,9 @@ def head_of(state: Mapping[str, Any]) -> Head | None:
         if parts[0] == "classification_heads" and parts[2:] == ["out_proj", "weight"]:
             recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
             names = recorded.get("class_names")
-            return Head(parts[1], len(weight), None if names is None else tuple(names))
+            kind = kind_of_state(state).name
+            scaling = scaling_of_state(state)
+            return Head(parts[1], len(weight), None if names is None else tuple(names), kind, scaling)
     return None
 
 

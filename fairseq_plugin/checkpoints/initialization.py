@@ -3,7 +3,8 @@
 If `--restore-file` does not exist, stock fairseq logs this and trains from random weights; if the checkpoint
 does not fit the model, it fails while loading. The plugin checks both before the first update and reports the
 differences. The classification head of a checkpoint that has the classes of the data in another order is
-loaded in the order of the data, and one that has other classes is not loaded.
+loaded in the order of the data, that of a regression in the scaling of the data, and one for other classes or
+another kind of labels is not loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,10 @@ from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
+from roberta_small.common.label_kinds import Labels, Scaling
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
+from roberta_small.fairseq_plugin.checkpoints.architecture import Head, head_of
 from roberta_small.fairseq_plugin.checkpoints.loading import (
     LM_HEAD,
     bare_state,
@@ -133,52 +137,81 @@ def missing_weights(
 
 @contextlib.contextmanager
 def fitted_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None) -> Iterator[None]:
-    """A context in which the head of the checkpoint `state` gets the classes of the data (`fit_head`).
-
-    Label dictionaries are sorted by frequency, so the same classes can have another order in other data.
-    Nothing is changed if the names of the classes are not recorded.
-    """
-    recorded = ((state or {}).get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
-    theirs, ours = recorded.get("class_names"), getattr(task, "class_names", None)
-    if not theirs or not ours or theirs == ours or len(theirs) != len(ours):
+    """A context in which the head of the checkpoint `state` gets the labels of the data (`fit_head`)."""
+    theirs = None if state is None or not isinstance(task, SentenceClassificationTask) else head_of(state)
+    if theirs is None:
         yield
         return
-    head = model.classification_heads[task.cfg.classification_head_name]
+    head, ours = model.classification_heads[task.cfg.classification_head_name], labels_of_data(task)
 
-    def fit(weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
+    def fit(module: nn.Module, weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
         own = {f"{prefix}{name}": weight for name, weight in head.state_dict().items()}
         fit_head(weights, own, theirs, ours)
 
-    handle = head.register_load_state_dict_pre_hook(lambda module, *found: fit(*found))
+    handle = head.register_load_state_dict_pre_hook(fit)
     try:
         yield
     finally:
         handle.remove()
 
 
-def fit_head(
-    weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Sequence[str], ours: Sequence[str]
-) -> None:
-    """Give a head the classes `ours` in place; `weights` are those of a checkpoint with the classes `theirs`.
+def labels_of_data(task: SentenceClassificationTask) -> Labels:
+    """What the logits of a task mean; only the classes of the data are named."""
+    return replace(task.labels, classes=tuple(task.class_names))
 
-    The rows of the output layer are reordered if the classes are the same (`architecture.class_rows`).
-    Otherwise the whole head is replaced by `own`, the new weights under the same names, with a warning.
+
+def fit_head(weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Head, ours: Labels) -> None:
+    """Give a head the labels `ours` in place; `weights` are those of a checkpoint with the head `theirs`.
+
+    Label dictionaries are sorted by frequency, so the same classes can have another order in other data: the
+    rows of the output layer are then reordered (`architecture.class_rows`). The output layer of a regression
+    is rescaled, so that it predicts the same numbers. A head for other classes or for another kind of labels
+    is replaced by `own`, the new weights under the same names, with a warning. Nothing is changed if the
+    names of the classes are not recorded.
     """
-    rows_K = architecture.class_rows(theirs, ours)
     present = {name: weight for name, weight in own.items() if name in weights}
-    if rows_K is None:
-        if present:
-            weights.update((name, weight.clone()) for name, weight in present.items())
-            logger.warning(
-                "classification head for %s not loaded, because the data have the classes %s: the new head "
-                "has random weights", ", ".join(theirs), ", ".join(ours),
-            )  # fmt: skip
+    if not present:
         return
-    for name in present:
+    if theirs.kind != ours.kind.name:
+        _replace_head(weights, present, "because it was trained on another kind of labels")
+    elif not ours.kind.has_classes:
+        _rescale(weights, present, theirs.scaling, ours.scaling)
+    elif theirs.class_names and len(theirs.class_names) == len(ours.classes):
+        _reorder(weights, present, theirs.class_names, ours.classes)
+
+
+def _replace_head(weights: dict[str, Tensor], own: Mapping[str, Tensor], why: str) -> None:
+    weights.update((name, weight.clone()) for name, weight in own.items())
+    logger.warning("classification head not loaded, %s: the new head has random weights", why)
+
+
+def _reorder(
+    weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: tuple[str, ...], ours: tuple[str, ...]
+) -> None:
+    rows_K = architecture.class_rows(theirs, ours)
+    if rows_K is None:
+        weights.update((name, weight.clone()) for name, weight in own.items())
+        logger.warning(
+            "classification head for %s not loaded, because the data have the classes %s: the new head "
+            "has random weights", ", ".join(theirs), ", ".join(ours),
+        )  # fmt: skip
+        return
+    for name in own:
         if ".out_proj." in name and len(weights[name]) == len(rows_K):
             weights[name] = weights[name][rows_K]
-    if present and rows_K != sorted(rows_K):
+    if rows_K != sorted(rows_K):
         logger.info("classification head: classes reordered to %s, as in the data", ", ".join(ours))
+
+
+def _rescale(weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Scaling, ours: Scaling) -> None:
+    if theirs == ours:
+        return
+    for name in own:
+        if ".out_proj." in name:
+            weights[name] = weights[name] * (theirs.scale / ours.scale)
+        if name.endswith(".out_proj.bias"):
+            weights[name] = weights[name] + (theirs.mean - ours.mean) / ours.scale
+    logger.info("classification head: numbers rescaled to mean %.6g and scale %.6g", ours.mean, ours.scale)
 
 
 def is_ours(model: BaseFairseqModel, task: Any) -> bool:

@@ -42,7 +42,10 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.common.label_kinds import SCALING
 
+TASK_STATE = "SentenceClassificationTask"
+"""Key of `extra_state` for what the task of a classifier records."""
 LM_HEAD = "encoder.lm_head."
 """Prefix of the weights of the language model's head."""
 # Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
@@ -390,6 +393,8 @@ def save_weights(
         }
     # fairseq's trainer reads these two from every checkpoint.
     weights["optimizer_history"] = state.get("optimizer_history", [])[-1:]
-    weights["extra_state"] = {}
+    recorded = (state.get("extra_state") or {}).get(TASK_STATE) or {}
+    # Without the scaling of numeric labels, the outputs have no meaning.
+    weights["extra_state"] = {TASK_STATE: recorded} if SCALING in recorded else {}
     with atomic_open(target, "wb") as stream:
         torch.save(weights, stream)

@@ -9,7 +9,9 @@ Joulin et al. 2017, arXiv:1607.01759). The logit of class k is
           the number of occurrences in the text, n_j the number of the N training texts that contain j
     s_j   how strongly j distinguishes the classes in training: the largest minus the smallest ln p(j | k)
           over the classes k, with add-one smoothing. For two classes, this is the size of the log-count
-          ratio of Wang and Manning (2012, "Baselines and Bigrams").
+          ratio of Wang and Manning (2012, "Baselines and Bigrams"). For multi-label data, the largest
+          log-count ratio of a class and its complement; for numeric labels, the size of the sum of the
+          standardized labels of the n_j texts that contain j, divided by n_j + 1.
 
 x and s are computed from the training texts before the first update; w and b are trained, from zero. Buckets
 that no training text contains have s = 0.
@@ -23,7 +25,7 @@ K classes.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 ORDER = 2
@@ -104,7 +107,7 @@ class NgramClassifier(BaseFairseqModel):
         examples = task.training_examples()
         head = self.classification_heads[task.cfg.classification_head_name]
         assert isinstance(head, NgramHead)
-        head.count(examples)
+        head.count(examples, task.labels.kind)
         seen, buckets = int((head.spread > 0).sum()), self.args.ngram_buckets
         return f"n-grams: {seen:,} of {buckets:,} buckets occur in {len(examples):,} training texts"
 
@@ -187,18 +190,52 @@ class NgramHead(nn.Module):
         return torch.tensor(scores_L, dtype=torch.float64)
 
     @torch.no_grad()
-    def count(self, examples: list[tuple[Tensor, int]]) -> None:
-        """Set `idf` and `spread` from training examples: token ids (L,), int64, and a class each."""
-        texts_KJ = np.zeros((self.classes, self.buckets))
-        for tokens_L, label in examples:
-            _, bucket_D, _ = self.occurrences(tokens_L[None])
-            texts_KJ[label, bucket_D.numpy()] += 1
-        texts_J = texts_KJ.sum(axis=0)
-        log_KJ = np.log((texts_KJ + 1) / (texts_KJ + 1).sum(axis=1, keepdims=True))
-        spread_J = np.where(texts_J > 0, log_KJ.max(axis=0) - log_KJ.min(axis=0), 0.0)
+    def count(self, examples: list[tuple[Tensor, Any]], kind: LabelKind = KINDS[SINGLE_LABEL]) -> None:
+        """Set `idf` and `spread` from training examples: token ids (L,), int64, and a target each.
+
+        The targets are those of `SentenceClassificationTask.training_examples`.
+        """
+        count_of: dict[str, Callable[[Iterable[Any]], tuple[np.ndarray, np.ndarray]]] = {
+            SINGLE_LABEL: self._of_classes,
+            MULTI_LABEL: self._of_sets,
+            REGRESSION: self._of_numbers,
+        }
+        texts_J, spread_J = count_of[kind.name]((self._buckets_of(x_L), target) for x_L, target in examples)
         idf_J = np.log((1 + len(examples)) / (1 + texts_J)) + 1
-        self.spread.copy_(torch.from_numpy(spread_J))
+        self.spread.copy_(torch.from_numpy(np.where(texts_J > 0, spread_J, 0.0)))
         self.idf.copy_(torch.from_numpy(idf_J))
+
+    def _buckets_of(self, tokens_L: Tensor) -> np.ndarray:
+        return self.occurrences(tokens_L[None])[1].numpy()
+
+    def _of_classes(self, examples: Iterable[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Number of texts and spread of each bucket, (J,)."""
+        texts_KJ = np.zeros((self.classes, self.buckets))
+        for bucket_D, label in examples:
+            texts_KJ[label, bucket_D] += 1
+        log_KJ = np.log((texts_KJ + 1) / (texts_KJ + 1).sum(axis=1, keepdims=True))
+        return texts_KJ.sum(axis=0), log_KJ.max(axis=0) - log_KJ.min(axis=0)
+
+    def _of_sets(self, examples: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+        """The same for targets (K,), 0 or 1."""
+        texts_J, texts_KJ = np.zeros(self.buckets), np.zeros((self.classes, self.buckets))
+        for bucket_D, target_K in examples:
+            texts_J[bucket_D] += 1
+            for k in target_K.nonzero().flatten().tolist():
+                texts_KJ[k, bucket_D] += 1
+        spread_J = np.zeros(self.buckets)
+        for texts in texts_KJ:  # one class at a time needs less memory
+            logs = [np.log((n_J + 1) / (n_J + 1).sum()) for n_J in (texts, texts_J - texts)]
+            spread_J = np.maximum(spread_J, np.abs(logs[0] - logs[1]))
+        return texts_J, spread_J
+
+    def _of_numbers(self, examples: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+        """The same for standardized numbers."""
+        texts_J, sum_J = np.zeros(self.buckets), np.zeros(self.buckets)
+        for bucket_D, target in examples:
+            texts_J[bucket_D] += 1
+            sum_J[bucket_D] += float(target)
+        return texts_J, np.abs(sum_J) / (texts_J + 1)
 
 
 @register_model_architecture("ngram_classifier", "ngram_classifier")

@@ -1,12 +1,12 @@
-"""The criterion `sentence_classification`: cross-entropy, and metrics from exact counts.
+"""The criterion `sentence_classification`: the loss of the kind of labels, and metrics from exact counts.
 
-Each batch logs its confusion matrix as one tensor. fairseq sums it over batches, accumulation steps and
-workers, and every registered metric of a confusion matrix (accuracy, macro-F1, MCC; see `common.metrics`) is
-computed from the sums. Values are not rounded: with `--best-checkpoint-metric accuracy`, two epochs tie only
-if their accuracies are equal.
+Loss and sums are those of `objectives`. fairseq adds the sums up over batches, accumulation steps and
+workers, and every registered metric of them (accuracy, macro-F1, MCC; see `common.metrics`) is computed from
+the totals. Values are not rounded: with `--best-checkpoint-metric accuracy`, two epochs tie only if their
+accuracies are equal.
 
-Class weights and label smoothing change the training loss only. The validation loss is the plain
-cross-entropy, so that it is comparable between runs.
+Class weights and label smoothing are for one class per text. They change the training loss only. The
+validation loss is the plain cross-entropy, so that it is comparable between runs.
 
 Shapes: B sentences, K classes.
 """
@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
@@ -30,14 +29,16 @@ from fairseq.tasks import FairseqTask
 
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import REGRESSION, SINGLE_LABEL, Labels
 from roberta_small.common.metrics import logged
+from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, cell_counts, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
+__all__ = ["SentenceClassificationCriterion", "cell_counts", "confusion_matrix", "training_loss"]
 logger = logging.getLogger(__name__)
 
-# fairseq does not print meters whose names begin with an underscore.
-CONFUSION = "_confusion"
-"""Meter and logging output: the flattened confusion matrix, int64 (K * K,). Checkpoints contain the name."""
+CONFUSION = OBJECTIVES[SINGLE_LABEL].meter
+"""Meter and logging output: the flattened confusion matrix, int64 (K * K,)."""
 OLD_CELL = "_gold{}_predicted{}"
 """Meter of a cell (label, prediction) in checkpoints of versions that had a meter for each."""
 
@@ -68,7 +69,7 @@ class SentenceClassificationCriterionConfig(FairseqDataclass):
 
 @register_criterion("sentence_classification", dataclass=SentenceClassificationCriterionConfig)
 class SentenceClassificationCriterion(FairseqCriterion):
-    """Cross-entropy in nats, summed over the sentences of a batch; `training_loss` in training.
+    """The loss of the task's kind of labels, summed over the sentences of a batch.
 
     Raises `UserError` for an impossible --label-smoothing; `prepare` checks --class-weights.
     """
@@ -78,6 +79,13 @@ class SentenceClassificationCriterion(FairseqCriterion):
         self.head_name = cfg.classification_head_name
         self.label_smoothing = checked_smoothing(cfg.label_smoothing)
         self.class_weights = cfg.class_weights
+        # Tasks of other programs and of pre-training have no labels.
+        self.labels: Labels = getattr(task, "labels", None) or Labels.single([])
+        self.objective = OBJECTIVES[self.labels.kind.name]
+        if self.label_smoothing:
+            self.labels.kind.require_exclusive("--label-smoothing")
+        if self.class_weights != class_weights.NONE:
+            self.labels.kind.require_exclusive(class_weights.FLAG)
 
     def prepare(self) -> None:
         """Read and log the class weights, before the first update. Raises `UserError` if they are wrong."""
@@ -117,18 +125,19 @@ class SentenceClassificationCriterion(FairseqCriterion):
         logits_BK, _ = model(
             **sample["net_input"], features_only=True, classification_head_name=self.head_name
         )
-        labels_B = sample["target"].view(-1)
-        if self.training:
-            targets = sample.get("soft_target", labels_B)
+        exclusive = self.labels.kind.exclusive
+        target = sample["target"].view(-1) if exclusive else sample["target"]
+        if self.training and exclusive:
+            targets = sample.get("soft_target", target)
             loss, size = training_loss(logits_BK, targets, self._weights_for(logits_BK), self.label_smoothing)
         else:
-            loss, size = training_loss(logits_BK, labels_B)
+            loss, size = self.objective.loss(logits_BK, target)
         output = {
             "loss": loss.detach(),
             "ntokens": sample["ntokens"],
-            "nsentences": labels_B.numel(),
+            "nsentences": len(target),
             "sample_size": size,
-            CONFUSION: cell_counts(labels_B, logits_BK.argmax(dim=-1), logits_BK.size(-1)),
+            self.objective.meter: self.objective.sums(logits_BK, target, self.labels),
         }
         return loss, size, output
 
@@ -147,15 +156,21 @@ class SentenceClassificationCriterion(FairseqCriterion):
         if size == 0:
             return
         loss = sum(float(log["loss"]) for log in logging_outputs)
-        # In bits, as in all criteria of fairseq.
+        # In bits, as in all criteria of fairseq, which divide the squared error too.
         metrics.log_scalar("loss", loss / size / math.log(2), size)
-        cells = sum(log[CONFUSION] for log in logging_outputs)
-        metrics.log_scalar_sum(CONFUSION, cells.long().cpu())
-        for metric in logged():
-            metrics.log_derived(
-                metric.name,
-                lambda meters, metric=metric: float(metric.from_confusion(confusion_matrix(meters))),
-            )
+        for kind, objective in OBJECTIVES.items():
+            if objective.meter not in logging_outputs[0]:
+                continue
+            total = sum(log[objective.meter] for log in logging_outputs)
+            counts = kind != REGRESSION  # fairseq's sum over workers makes them floating-point numbers
+            metrics.log_scalar_sum(objective.meter, (total.long() if counts else total.double()).cpu())
+            for metric in logged(kind):
+                metrics.log_derived(
+                    metric.name,
+                    lambda meters, metric=metric, kind=kind: float(
+                        metric.from_statistics(statistics(meters, kind))
+                    ),
+                )
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -170,56 +185,24 @@ def checked_smoothing(value: float) -> float:
     return value
 
 
-def training_loss(
-    logits_BK: torch.Tensor,
-    targets: torch.Tensor,
-    weights_K: torch.Tensor | None = None,
-    smoothing: float = 0.0,
-) -> tuple[torch.Tensor, int | float]:
-    """The sum over a batch of the cross-entropy in nats, and the number to divide it by for the mean.
-
-    Sums and numbers of several batches are added before the division, which gives
-    `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing` over all their sentences: the mean
-    weighted by the weight of each true class. Label smoothing (Szegedy et al. 2016, section 7) mixes the
-    target with the uniform distribution over the classes.
-
-    `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
-    are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
-    1). `weights_K` is float32.
-    The number is B without weights.
-    """
-    log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
-    size: int | float = len(targets)
-    if targets.dim() == 1:
-        loss = F.nll_loss(log_probs_BK, targets, weights_K, reduction="sum")
-        if weights_K is not None:
-            size = float(weights_K[targets].sum())
-    else:
-        p_BK = targets.float() if weights_K is None else targets.float() * weights_K
-        loss = -(p_BK * log_probs_BK).sum()
-        if weights_K is not None:
-            size = float(p_BK.sum())
-    if smoothing:
-        weighted_BK = log_probs_BK if weights_K is None else log_probs_BK * weights_K
-        loss = (1 - smoothing) * loss - smoothing / logits_BK.size(-1) * weighted_BK.sum()
-    return loss, size
-
-
-def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:
-    """The flattened confusion matrix, int64 (K * K,); unlike `bincount`, without GPU synchronization."""
-    cells_B = labels_B * classes + predicted_B
-    return cells_B.new_zeros(classes**2).scatter_add_(0, cells_B, torch.ones_like(cells_B))
+def statistics(meters: MetersDict, kind: str) -> Any:
+    """What the metrics of a kind of labels are computed from, from fairseq's meters."""
+    if kind == SINGLE_LABEL:
+        return confusion_matrix(meters)
+    objective = OBJECTIVES[kind]
+    sums = meters[objective.meter].sum
+    return objective.statistics(
+        sums if torch.is_tensor(sums) else None
+    )  # no batch since the meters were reset
 
 
 def confusion_matrix(meters: MetersDict) -> np.ndarray:
     """The confusion matrix, int64 (K, K), from fairseq's meters."""
     cells = meters[CONFUSION].sum
-    if not torch.is_tensor(cells):  # no batch since the meters were reset
-        return np.zeros((1, 1), dtype=np.int64)
-    classes = math.isqrt(cells.numel())
-    matrix_KK = cells.numpy().reshape(classes, classes)
+    matrix_KK = OBJECTIVES[SINGLE_LABEL].statistics(cells if torch.is_tensor(cells) else None)
     if OLD_CELL.format(0, 0) not in meters:
         return matrix_KK
     # The run began with a version that had a meter for each cell.
+    classes = len(matrix_KK)
     old = [int(meters[OLD_CELL.format(k, j)].sum) for k in range(classes) for j in range(classes)]
     return matrix_KK + np.array(old).reshape(classes, classes)

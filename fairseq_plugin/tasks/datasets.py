@@ -177,6 +177,66 @@ class KeepEosDataset(BaseWrapperDataset):
         return tokens
 
 
+class TargetRows(FairseqDataset):
+    """The target of each example from an array (N, ...); a batch is float32 (B, ...)."""
+
+    def __init__(self, values_N: np.ndarray) -> None:
+        self.values_N = values_N
+        self.sizes = np.ones(len(values_N), dtype=np.int64)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.as_tensor(self.values_N[index], dtype=torch.float32)
+
+    def __len__(self) -> int:
+        return len(self.values_N)
+
+    def collater(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        """(B, ...)."""
+        return torch.stack(samples)
+
+
+def load_label_sets(
+    data: str, split: str, labels: FairseqDataset, dictionary: Dictionary, names: list[str], classes: int
+) -> np.ndarray:
+    """Which of the K classes each sentence has, bool (N, K).
+
+    `names` are those of the dictionary, `classes` is K. Raises `UserError` for a label that is not in the
+    dictionary.
+    """
+    targets_NK = np.zeros((len(labels), classes), dtype=bool)
+    for index in range(len(labels)):
+        ids = labels[index][:-1].numpy() - dictionary.nspecial  # without </s>
+        if ids.size and not ((ids >= 0) & (ids < len(names))).all():
+            raise UserError(
+                f"{Path(data) / 'label' / split}.bin, sentence {index + 1}: label not in "
+                f"{Path(data) / 'label' / 'dict.txt'}, which has {', '.join(names[:10])}; correct the label "
+                f"and {WRITE_AGAIN}"
+            )
+        targets_NK[index, ids] = True
+    return targets_NK
+
+
+def load_numbers(data: str, split: str) -> np.ndarray:
+    """The numeric labels of a split, float64 (N,).
+
+    Raises `UserError` for a file that is missing, changed or contains something else.
+    """
+    path = Path(data) / "label" / f"{split}.label"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; {WRITE_AGAIN}")
+    name = path.relative_to(data).as_posix()
+    require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
+    values = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        try:
+            values.append(float(line))
+        except ValueError:
+            values.append(np.nan)
+        if not np.isfinite(values[-1]):
+            raise UserError(f"{path}, line {number}: '{line[:60]}' is not a finite number; {WRITE_AGAIN}")
+    return np.array(values, dtype=np.float64)
+
+
 class SoftLabels(FairseqDataset):
     """The class probabilities of the examples of a split, fp32 (K,); a batch is (B, K)."""
 

@@ -5,7 +5,10 @@ It reads the data folders that `preprocess binarize` and `fairseq-preprocess` wr
     DATA/input0/{dict.txt, train.bin, train.idx, valid.bin, ...}
     DATA/input1/...          optional, the second sentence of a pair
     DATA/label/{dict.txt, train.bin, ...}
+    DATA/label/train.label   with --regression-target, instead: one number a line
     DATA/label/train.soft.npy   optional, class probabilities as targets of training
+
+With --multi-label, a sentence has any number of labels. The kind of labels must be that of preprocess.json.
 
 Training batches are identical to those of stock `sentence_prediction`, except for soft labels. Other
 splits are sorted by length, so that batches (--max-tokens-valid) have little padding.
@@ -43,14 +46,28 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING, OmegaConf, open_dict
 
-from roberta_small.common.data_folder import WRITE_AGAIN, dictionary_digest
+from roberta_small.common.data_folder import REPORT, WRITE_AGAIN, dictionary_digest, read_report
 from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.label_kinds import (
+    KINDS,
+    MULTI_LABEL,
+    REGRESSION,
+    SCALING,
+    SINGLE_LABEL,
+    LabelKind,
+    Labels,
+    Scaling,
+    kind_of_report,
+)
 from roberta_small.fairseq_plugin.tasks.datasets import (
     KeepEosDataset,
     SoftLabels,
+    TargetRows,
     check_labels,
     check_lengths,
     check_same_length,
+    load_label_sets,
+    load_numbers,
     load_soft_labels,
     load_split,
 )
@@ -66,12 +83,16 @@ MAX_REASON_LENGTH = 200
 
 @dataclass
 class SentenceClassificationConfig(FairseqDataclass):
-    """Flags of the task: those of `sentence_prediction` for classification, and two more."""
+    """Flags of the task: those of `sentence_prediction`, and four more."""
 
     data: str = field(default=MISSING, metadata={"help": "path to data directory"})
     num_classes: int = field(
         default=-1, metadata={"help": "number of classes (default: the labels in DATA/label/dict.txt)"}
     )
+    regression_target: bool = field(
+        default=False, metadata={"help": "numeric labels: DATA/label/SPLIT.label has one number a line"}
+    )
+    multi_label: bool = field(default=False, metadata={"help": "a sentence has any number of labels"})
     init_token: Optional[int] = field(
         default=None, metadata={"help": "id of the token prepended to each text (<s> is 0)"}
     )
@@ -112,12 +133,22 @@ class SentenceClassificationConfig(FairseqDataclass):
 
 @register_task("sentence_classification", dataclass=SentenceClassificationConfig)
 class SentenceClassificationTask(FairseqTask):
-    """Sentence classification with a dictionary for the text and one for the class names."""
+    """Sentence classification with a dictionary for the text and one for the class names.
 
-    def __init__(self, cfg: SentenceClassificationConfig, dictionary: Dictionary, labels: Dictionary) -> None:
+    `scaling` is that of numeric labels.
+    """
+
+    def __init__(
+        self,
+        cfg: SentenceClassificationConfig,
+        dictionary: Dictionary,
+        labels: Dictionary,
+        scaling: Scaling | None = None,
+    ) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
         self._label_dictionary = labels
+        self.scaling = scaling or Scaling()
 
     @classmethod
     def setup_task(cls, cfg: SentenceClassificationConfig, **kwargs: Any) -> "SentenceClassificationTask":
@@ -129,6 +160,16 @@ class SentenceClassificationTask(FairseqTask):
         dictionary.add_symbol("<mask>")
         _check_token("--init-token", cfg.init_token, dictionary)
         _check_token("--separator-token", separator_of(cfg.separator_token), dictionary)
+        kind, scaling = kind_and_scaling(cfg)
+        if not kind.has_classes:
+            if cfg.num_classes not in (-1, 1):
+                raise UserError(
+                    f"--num-classes {cfg.num_classes}: a regression has one output; omit the flag"
+                )
+            cfg.num_classes = 1
+            what = f"numeric labels, mean {scaling.mean:.6g}, scale {scaling.scale:.6g}"
+            logger.info("dictionary: %d entries; %s", len(dictionary), what)
+            return cls(cfg, dictionary, Dictionary(), scaling)
         labels = load_dictionary(data / "label" / "dict.txt")
         names = class_names(labels)
         if cfg.num_classes < 0:
@@ -147,17 +188,23 @@ class SentenceClassificationTask(FairseqTask):
         """The names of the classes, in the order of the logits."""
         return class_names(self.label_dictionary)
 
+    @property
+    def labels(self) -> Labels:
+        """What the logits mean; --num-classes may exceed the number of labels."""
+        kind, names = requested_kind(self.cfg), self.class_names
+        if not kind.has_classes:
+            return Labels(kind, scaling=self.scaling)
+        return Labels(kind, (*names, *(f"unnamed{k}" for k in range(len(names), self.cfg.num_classes))))
+
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         """Load a split; raises `UserError` if it is missing or malformed, or if its parts do not fit."""
         text = self._load_text(split, combine)
-        labels = load_split(self.cfg.data, "label", split, self.label_dictionary, combine)
-        check_same_length(self.cfg.data, split, {"input0": text, "label": labels})
-        check_labels(self.cfg.data, split, labels, self.label_dictionary, self.class_names)
+        target = self._load_target(split, combine)
+        check_same_length(self.cfg.data, split, {"input0": text, "label": target})
 
         tokens = self._shorten(text, split)
         check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
         pad = self.source_dictionary.pad()
-        target = StripTokenDataset(labels, id_to_strip=self.label_dictionary.eos())
         soft = self._soft_labels(split, len(text))
         dataset: FairseqDataset = NestedDictionaryDataset(
             {
@@ -168,7 +215,7 @@ class SentenceClassificationTask(FairseqTask):
                 },
                 "nsentences": NumSamplesDataset(),
                 "ntokens": NumelDataset(tokens, reduce=True),
-                "target": OffsetTokensDataset(target, offset=-self.label_dictionary.nspecial),
+                "target": target,
                 **({} if soft is None else {"soft_target": soft}),
             },
             sizes=[tokens.sizes],
@@ -179,6 +226,19 @@ class SentenceClassificationTask(FairseqTask):
         self.datasets[split] = dataset
         return dataset
 
+    def _load_target(self, split: str, combine: bool) -> FairseqDataset:
+        """The targets as in `objectives`: class, classes, or standardized number."""
+        data, dictionary, kind = self.cfg.data, self.label_dictionary, requested_kind(self.cfg)
+        if not kind.has_classes:
+            return TargetRows((load_numbers(data, split) - self.scaling.mean) / self.scaling.scale)
+        labels = load_split(data, "label", split, dictionary, combine)
+        if not kind.exclusive:
+            names, classes = self.class_names, self.cfg.num_classes
+            return TargetRows(load_label_sets(data, split, labels, dictionary, names, classes))
+        check_labels(data, split, labels, dictionary, self.class_names)
+        target = StripTokenDataset(labels, id_to_strip=dictionary.eos())
+        return OffsetTokensDataset(target, offset=-dictionary.nspecial)
+
     def _soft_labels(self, split: str, examples: int) -> SoftLabels | None:
         """The soft labels of a split that is trained on."""
         if split not in self.cfg.train_subset.split(","):
@@ -186,14 +246,17 @@ class SentenceClassificationTask(FairseqTask):
         labels, classes = len(self.class_names), self.cfg.num_classes
         return load_soft_labels(self.cfg.data, split, examples, labels, classes)
 
-    def training_examples(self) -> list[tuple[torch.Tensor, int]]:
-        """Token ids (L,), int64, and class of each training example, without word dropout."""
-        examples: list[tuple[torch.Tensor, int]] = []
+    def training_examples(self) -> list[tuple[torch.Tensor, Any]]:
+        """Token ids (L,), int64, and target of each training example, without word dropout.
+
+        The target is the class; for other kinds of labels a tensor as in `objectives`, (K,) or ().
+        """
+        examples: list[tuple[torch.Tensor, Any]] = []
         for split in self.cfg.train_subset.split(","):
             tokens = self._shorten(self._load_text(split, combine=True, dropout=False), split)
-            labels = load_split(self.cfg.data, "label", split, self.label_dictionary, combine=True)
-            classes = (int(labels[i][0]) - self.label_dictionary.nspecial for i in range(len(labels)))
-            examples += zip((tokens[i] for i in range(len(tokens))), classes, strict=True)
+            target, exclusive = self._load_target(split, combine=True), requested_kind(self.cfg).exclusive
+            targets = (int(target[i]) if exclusive else target[i] for i in range(len(target)))
+            examples += zip((tokens[i] for i in range(len(tokens))), targets, strict=True)
         return examples
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
@@ -276,16 +339,19 @@ class SentenceClassificationTask(FairseqTask):
         return model
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """The state of the task in a checkpoint's `extra_state`: dictionary checksum and class names."""
+        """The state of the task in a checkpoint's `extra_state`: checksum, meaning of logits."""
         digest = dictionary_digest(self.source_dictionary.symbols)
-        state = {"dictionary_sha256": digest, "class_names": self.class_names}
+        state: dict[str, Any] = {"dictionary_sha256": digest, "class_names": self.class_names}
+        if not requested_kind(self.cfg).has_classes:
+            state[SCALING] = self.scaling.record()
         return {type(self).__name__: state}
 
     def set_checkpoint_dict(self, state: dict[str, Any]) -> None:
         """Raise `UserError` if the run resumes with another dictionary or other labels."""
         ours = self.get_checkpoint_dict()[type(self).__name__]
-        for key, what in (("dictionary_sha256", "dictionary"), ("class_names", "labels")):
-            if state.get(key) != ours[key]:
+        keys = {"dictionary_sha256": "dictionary", "class_names": "labels", SCALING: "scaling of the labels"}
+        for key, what in keys.items():
+            if state.get(key) != ours.get(key):
                 raise UserError(
                     f"{self.cfg.data}: the {what} changed since the start of the run; use another --save-dir"
                 )
@@ -308,6 +374,27 @@ class SentenceClassificationTask(FairseqTask):
     def label_dictionary(self) -> Dictionary:
         """The dictionary of the labels."""
         return self._label_dictionary
+
+
+def requested_kind(cfg: SentenceClassificationConfig) -> LabelKind:
+    """The kind of labels that the flags choose; raises `UserError` if they choose two."""
+    if cfg.regression_target and cfg.multi_label:
+        raise UserError("--regression-target and --multi-label: choose one of them")
+    return KINDS[REGRESSION if cfg.regression_target else MULTI_LABEL if cfg.multi_label else SINGLE_LABEL]
+
+
+def kind_and_scaling(cfg: SentenceClassificationConfig) -> tuple[LabelKind, Scaling]:
+    """The kind of labels of the flags, and the scaling of numeric labels.
+
+    Raises `UserError` if the report of the data folder records another kind. A folder without report, as
+    fairseq-preprocess writes it, has the kind of the flags, and its numbers are not scaled.
+    """
+    kind, report, path = requested_kind(cfg), read_report(Path(cfg.data)), Path(cfg.data) / REPORT
+    if report and (recorded := kind_of_report(report, path)) is not kind:
+        change = f"add {recorded.flags[0]}" if recorded.flags else f"omit {kind.flags[0]}"
+        raise UserError(f"{path}: the labels are of the kind {recorded.name}, not {kind.name}; {change}")
+    record = report.get(SCALING)
+    return kind, Scaling() if record is None else Scaling.from_record(record, path)
 
 
 def separator_of(option: int | None) -> int | None:

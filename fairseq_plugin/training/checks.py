@@ -29,7 +29,7 @@ def checking_settings(original: Callable[..., None]) -> Callable[..., None]:
         trainer: Trainer, cfg: Any, task: Any, model: Any, criterion: Any, *args: Any, **kwargs: Any
     ) -> None:
         if isinstance(criterion, SentenceClassificationCriterion):
-            check_selectable(cfg.checkpoint.best_checkpoint_metric)
+            check_selectable(cfg.checkpoint.best_checkpoint_metric, criterion.labels.kind.name)
             criterion.prepare()
         check_direction(cfg.checkpoint)
         prepare_model(cfg.checkpoint, task, model)

@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
@@ -179,7 +179,7 @@ def unpack_flue(destdir: Path) -> None:
                 stream: IO[bytes], name: str, split: str, task: str = task, table: Pairs = table
             ) -> None:
                 place = f"{destdir / table.archive}: {name}"
-                _write_json_lines(destdir / task / f"{split}.jsonl", read_pairs(stream, place, table), place)
+                write_json_lines(destdir / task / f"{split}.jsonl", read_pairs(stream, place, table), place)
 
             unpack(destdir / table.archive, dict(table.members), write)
 
@@ -194,7 +194,7 @@ def _unpack_reviews(destdir: Path) -> None:
     def write(stream: IO[bytes], name: str, path: str) -> None:
         place = f"{destdir / CLS_ARCHIVE}: {name}"
         rows = ({"text": record.text, "label": record.label} for record in parse_reviews(stream, place))
-        _write_json_lines(destdir / path, rows, place)
+        write_json_lines(destdir / path, rows, place)
 
     unpack(destdir / CLS_ARCHIVE, members, write)
 
@@ -231,8 +231,8 @@ def read_pairs(stream: IO[bytes], place: str, table: Pairs) -> Iterator[dict[str
         yield None if missing_text else row | {"label": table.labels[label]}
 
 
-def _write_json_lines(path: Path, rows: Iterable[Mapping[str, str | None] | None], place: str) -> None:
-    """Write the rows and print their number; raises `UserError` if there is none."""
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], place: str) -> None:
+    """Write the rows that are not None and print their number; raises `UserError` if there is none."""
     kept = left_out = 0
     with atomic_open(path) as stream:
         for row in rows:
@@ -245,11 +245,3 @@ def _write_json_lines(path: Path, rows: Iterable[Mapping[str, str | None] | None
             raise UserError(f"{place}: contains no examples; fetch the archive again")
     more = f"; left out, without a sentence: {left_out:,}" if left_out else ""
     print(f"{path}: {kept:,} examples{more}")
-
-
-UNPACK: dict[str, Callable[[Path], None]] = {
-    "cls-books": lambda out: unpack_books(out / CLS_ARCHIVE, out),
-    "flue": unpack_flue,
-    "allocine": lambda out: unpack_allocine(out / ALLOCINE_ARCHIVE, out),
-}
-"""What is done with the archives in the folder."""

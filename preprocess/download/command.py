@@ -2,6 +2,8 @@
 
     cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
     flue        FLUE's classification tasks, as {cls-books,cls-dvd,cls-music,paws-x,xnli}/SPLIT.jsonl
+    glue        GLUE's nine tasks in English, as {CoLA,SST-2,MRPC,STS-B,QQP,MNLI,QNLI,RTE,WNLI}/SPLIT.jsonl;
+                the labels of test are hidden (submission: roberta-small predict --format glue)
     allocine    French film reviews of the Allociné data set, as train.jsonl, valid.jsonl and test.jsonl
     xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
     bloom       BLOOM-560m (`bigscience/bloom-560m`)
@@ -9,7 +11,7 @@
 Each file is checked against the digest recorded for it here, and its SHA-256 is printed:
 
     cls-books   SHA-256 of the archive, from the FLUE loader of Hugging Face `datasets`
-    flue        the same
+    flue, glue  the same, from their loaders there
     allocine    the same, from the loader of Allociné there
     xlmr        SHA-256 that Hugging Face publishes
     bloom       the same for tokenizer.json and model.safetensors; of the three small JSON files the host
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,11 +34,14 @@ from roberta_small.preprocess.download.archives import (
     ALLOCINE_ARCHIVE,
     CLS_ARCHIVE,
     PAWSX_ARCHIVE,
-    UNPACK,
     XNLI_ARCHIVE,
     XNLI_TRAIN_ARCHIVE,
+    unpack_allocine,
+    unpack_books,
+    unpack_flue,
 )
 from roberta_small.preprocess.download.fetch import Digest, copy, fetch
+from roberta_small.preprocess.download.glue import MRPC_DEV, MRPC_TEST, MRPC_TRAIN, unpack_glue
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,35 @@ XNLI = Source(
     },
 )
 """The FLUE loader records these addresses and digests."""
+GLUE = Source(
+    "https://dl.fbaipublicfiles.com/glue/data",
+    {
+        name: Digest("sha256", digest)
+        for name, digest in {
+            "CoLA.zip": "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
+            "SST-2.zip": "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+            "STS-B.zip": "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
+            "QQP-clean.zip": "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
+            "MNLI.zip": "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+            "QNLIv2.zip": "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+            "RTE.zip": "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
+            "WNLI.zip": "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
+            MRPC_DEV: "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
+        }.items()
+    },
+)
+MRPC = Source(
+    "https://dl.fbaipublicfiles.com/senteval/senteval_data",
+    {
+        MRPC_TRAIN: Digest("sha256", "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89"),
+        MRPC_TEST: Digest("sha256", "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784"),
+    },
+)
+"""The GLUE loader records these addresses and digests."""
 SOURCES = {
     "cls-books": (CLS,),
     "flue": (CLS, PAWSX, XNLI),
+    "glue": (GLUE, MRPC),
     "allocine": (
         Source(
             "https://github.com/TheophileBlard/french-sentiment-analysis-with-bert/raw/master/allocine_dataset",
@@ -106,6 +137,14 @@ SOURCES = {
         ),
     ),
 }
+
+UNPACK: dict[str, Callable[[Path], None]] = {
+    "cls-books": lambda out: unpack_books(out / CLS_ARCHIVE, out),
+    "flue": unpack_flue,
+    "glue": unpack_glue,
+    "allocine": lambda out: unpack_allocine(out / ALLOCINE_ARCHIVE, out),
+}
+"""What is done with the archives in the folder."""
 
 
 def download(source: Source, destdir: Path, local: Path | None = None) -> None:

@@ -58,6 +58,8 @@ LABEL_NAMES = (
 COLUMN_NAMES = frozenset([*TEXT_NAMES[0], *LABEL_NAMES[0], *(name for pair in PAIR_NAMES for name in pair)])
 """Names that show that a line is the header of a table."""
 LINE_BREAKS = re.compile(r"\r\n|[\n\r\t\x00]")
+TRUE, FALSE = frozenset({"1", "true", "yes", "x"}), frozenset({"0", "false", "no"})
+"""Cells of a column that says whether a row has a label; an empty one means that it does not."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""
 
@@ -75,18 +77,37 @@ class Columns:
     split: str | None = None
     more_text: tuple[str, ...] = ()
     """Further columns of text, which are appended to the first one with a space."""
+    more_labels: tuple[str, ...] = ()
+    """Further columns of labels: each column, the first one too, is a class that a row has or has not."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Columns:
         """The columns in the options of `add_text_columns` or `add_columns`."""
-        text, *more = options.text_column or [None]
-        roles = {role: getattr(options, f"{role}_column", None) for role in ROLES[1:]}
-        return cls(text, more_text=tuple(more), **roles)
+        text, *more_text = options.text_column or [None]
+        label, *more_labels = getattr(options, "label_column", None) or [None]
+        return cls(
+            text,
+            options.pair_column,
+            label,
+            getattr(options, "split_column", None),
+            tuple(more_text),
+            tuple(more_labels),
+        )
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of the text, in order."""
         return () if self.text is None else (self.text, *self.more_text)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of the labels, in order."""
+        return () if self.label is None else (self.label, *self.more_labels)
+
+    def others(self) -> dict[str, list[str]]:
+        """The further columns of the roles that have some, as reports record them."""
+        found = {"more_text": list(self.more_text), "more_labels": list(self.more_labels)}
+        return {role: names for role, names in found.items() if names}
 
     def named(self) -> dict[str, str]:
         """Role -> column, for the roles that have one."""
@@ -149,9 +170,11 @@ def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record
 
     Raises `UserError` for a cell that is an object or an array; a label may be an array (`check_classes`).
     """
-    roles = {column: role for role, column in columns.named().items()} | dict.fromkeys(
-        columns.more_text, "text"
-    )
+    roles = {
+        **{column: role for role, column in columns.named().items()},
+        **dict.fromkeys(columns.more_text, "text"),
+        **dict.fromkeys(columns.more_labels, "label"),
+    }
     cells = {column: table[column].tolist() for column in roles}
     for row, line in enumerate(table.index):
         values = {column: found[row] for column, found in cells.items()}
@@ -162,8 +185,28 @@ def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record
                     f"{path}, line {line}: the {role} is not a string but {value[:60]}; write one string or "
                     f"number for each example, or choose another column with --{role}-column"
                 )
-        others = {role: values[column] for column, role in roles.items() if role != "text"}
+        others = {role: values[column] for role, column in columns.named().items() if role != "text"}
+        if columns.more_labels:
+            cells_of_row = [values[column] for column in columns.labels]
+            others["label"] = _chosen(columns.labels, cells_of_row, path, int(line))
         yield Record(joined([values[column] for column in columns.texts]), line=int(line), **others)
+
+
+def _chosen(names: Sequence[str], cells: Sequence[str | None], path: str, line: int) -> str | None:
+    """The names of the columns that are true in a row, as a JSON array; None if all cells are empty.
+
+    Raises `UserError` with file, line and column for a cell that is neither true nor false.
+    """
+    found = []
+    for name, cell in zip(names, cells, strict=True):
+        value = (cell or "0").casefold()
+        if value not in TRUE | FALSE:
+            raise UserError(
+                f"{path}, line {line}, column '{name}': '{cell}' does not say whether the row has this "
+                "label; write 1 or 0"
+            )
+        found += [name] if value in TRUE else []
+    return Nested(json.dumps(found, ensure_ascii=False)) if any(cells) else None
 
 
 def joined(cells: Iterable[str | None]) -> str:
@@ -269,7 +312,11 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
     """
     names = list(names)
     roles: dict[str, str] = {}
-    for role, column in [*given.named().items(), *(("text", column) for column in given.more_text)]:
+    further = [
+        *(("text", column) for column in given.more_text),
+        *(("label", column) for column in given.more_labels),
+    ]
+    for role, column in [*given.named().items(), *further]:
         if column not in names:
             hint = nearest(column, names)
             raise UserError(f"{path}: no column '{column}' (--{role}-column); it has {_listed(names)}{hint}")

@@ -67,6 +67,10 @@ def test_metrics_of_a_sweep_equal_scikit_learn(sweep, tmp_path, capsys, trained)
     assert group["mean"]["brier"] == pytest.approx({"mean": np.mean(values), "std": np.std(values, ddof=1)})
     shown = capsys.readouterr().out
     assert re.search(r"^test: 31\b", shown)
+    most = max(set(labels), key=list(labels).count)
+    fraction = 100 * list(labels).count(most) / 31
+    assert report["majority"] == {"class": ["neg", "pos"][most], "accuracy": pytest.approx(fraction)}
+    assert f"{['neg', 'pos'][most]}, {fraction:.2f} %" in shown
     assert "fairseq/random mean ± std (2)" in shown
     assert "fairseq/random ensemble" in shown
     run = LoggedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, status="finished")

@@ -1,5 +1,6 @@
 """`open_model`: the files of a checkpoint or run that are found, and what is an error."""
 
+import json
 import shutil
 
 import numpy as np
@@ -205,3 +206,14 @@ def test_what_belongs_to_a_run(trained):
     assert [row.tolist() for row in examples.rows] == [
         row.tolist() for row in model.text_input.encode(trained.texts).rows
     ]
+
+
+def test_data_without_a_test_set_have_no_test_examples(trained, tmp_path):
+    shutil.copytree(trained.data, tmp_path / "data")
+    report = json.loads((tmp_path / "data/preprocess.json").read_text())
+    report["options"]["test"] = "none"
+    (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
+    model = open_model(trained.run)
+    with pytest.raises(UserError, match=r"--test none.*--split valid"):
+        model.examples("test", tmp_path / "data")
+    assert len(model.examples("valid", tmp_path / "data").labels) == 12

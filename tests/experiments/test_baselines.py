@@ -50,6 +50,18 @@ def test_the_best_of_all_methods_is_named_and_predicts(train, here, capfd):
     assert [json.loads(line)["label"] for line in printed.out.splitlines()] == ["pos", "neg"]
     assert "tfidf/tfidf/seed0" in printed.err
 
+    # Without a test set, the last command is for a file without labels.
+    command = out.rstrip().splitlines()[-1].split()
+    assert command[-4:] == ["--input", "test.csv", "--out", "predictions.csv"]
+    with open("test.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("id", "text"), (17, "such a good line"), (4, "a bad one")])
+    assert evaluate(command[1:]) == 0
+    with open("predictions.csv", newline="", encoding="utf-8") as stream:
+        assert [(row["id"], row["prediction"]) for row in csv.DictReader(stream)] == [
+            ("17", "pos"),
+            ("4", "neg"),
+        ]
+
 
 def test_finished_baselines_are_skipped(train):
     train(*SMALL)

@@ -21,6 +21,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.eval.model import open_model
 from roberta_small.export import onnx as to_onnx
+from roberta_small.export import onnx_report
 from roberta_small.export.__main__ import main
 from roberta_small.export.onnx import open_classifier
 from roberta_small.export.transformers.folder import load_folder
@@ -188,10 +189,10 @@ def test_forms_are_compared_on_the_same_sentences():
     labels_N = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     torch_N, int8_N = np.array([0, 0, 0, 1, 1, 1, 1, 0]), np.array([1, 0, 0, 0, 1, 1, 0, 0])
     measured = [
-        to_onnx.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
+        onnx_report.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
         for name, predicted_N, size in (("torch, fp32", torch_N, None), ("ONNX, int8", int8_N, 5.0))
     ]
-    report = to_onnx.document(measured, labels_N, "test")
+    report = onnx_report.document(measured, labels_N, "test")
     first, last = report["forms"]
     assert (first["accuracy"], last["accuracy"], last["points"]) == (75.0, 62.5, -12.5)
     assert (last["only_this"], last["only_torch"], last["p"]) == (1, 2, 1.0)
@@ -199,7 +200,7 @@ def test_forms_are_compared_on_the_same_sentences():
     assert last["seconds_per_1000"] == 62.5
     low, high = last["interval"]
     assert -62.5 <= low < -12.5 < high <= 37.5
-    assert "-12.50" in to_onnx.table(report)
+    assert "-12.50" in onnx_report.table(report)
 
 
 def test_a_folder_is_exported(classifier_folder, tmp_path, capsys):

@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.network import build_encoder, read_checkpoint
 from roberta_small.export.__main__ import main as export
@@ -129,22 +130,41 @@ def test_a_model_with_fewer_rows_than_its_tokenizer_is_an_error(tmp_path):
         convert_back(folder, tmp_path / "new/model.pt")
 
 
+@pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta"])
 @pytest.mark.parametrize(
-    ("change", "kind"),
+    ("change", "outputs", "kind"),
     [
-        ({"problem_type": "regression"}, "numbers"),
-        ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, "numbers"),
-        ({"problem_type": "multi_label_classification"}, "several labels"),
+        ({"problem_type": REGRESSION}, 1, REGRESSION),
+        ({}, 1, REGRESSION),
+        ({"problem_type": MULTI_LABEL}, 2, MULTI_LABEL),
+        ({}, 2, SINGLE_LABEL),
     ],
 )
-def test_a_head_for_numbers_or_several_labels_is_not_used(tmp_path, change, kind):
+def test_a_head_is_used_as_what_it_is(tmp_path, family, change, outputs, kind):
+    """As in Transformers, one output is a number unless the configuration contains another kind."""
     folder = tmp_path / "source"
-    labels = {"num_labels": 1} if "id2label" in change else {}
-    tiny_models.write(folder, "bert", "classifier", **labels)
+    model = tiny_models.write(folder, family, "classifier", num_labels=outputs)
     config = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(config))
     found = convert_back(folder, tmp_path / "new/model.pt")
-    assert any(kind in note for note in found.notes)
+    assert not found.notes
+    classifier = SentenceClassifier.from_run(tmp_path / "new/model.pt")
+    assert classifier.labels.kind is KINDS[kind]
+    inputs = AutoTokenizer.from_pretrained(folder)(TEXTS[:1], return_tensors="pt", truncation=True)
+    inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        logits_1K = model(**inputs).logits.double()
+    activated = {SINGLE_LABEL: logits_1K.softmax(-1), MULTI_LABEL: logits_1K.sigmoid(), REGRESSION: logits_1K}
+    assert classifier.probabilities(TEXTS[:1]) == pytest.approx(activated[kind].numpy(), abs=1e-5)
+
+
+def test_a_head_for_several_numbers_is_not_used(tmp_path):
+    folder = tmp_path / "source"
+    tiny_models.write(folder, "bert", "classifier")
+    config = json.loads((folder / "config.json").read_text()) | {"problem_type": REGRESSION}
+    (folder / "config.json").write_text(json.dumps(config))
+    found = convert_back(folder, tmp_path / "new/model.pt")
+    assert any("several numbers" in note for note in found.notes)
     assert "classifier.weight" in found.unused
     assert not read_checkpoint(tmp_path / "new/model.pt").is_classifier
 

@@ -1,5 +1,6 @@
 """A tiny trained run with everything that belongs to it, made by the project's own commands."""
 
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,9 @@ import sentencepiece
 from training import FAST, OURS, SIZES, STEPS, build_trainer
 
 from roberta_small.common import manifest
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
+from roberta_small.common.run import write_thresholds
+from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.binarize import Split, binarize
 
 TEXT = """
@@ -105,3 +109,37 @@ def make_causal_run(data, run, arch, *flags):
 def write_manifest(run, data, seed=1, status="finished", init="random"):
     content = {"schema": 1, "status": status, "arm": "fairseq", "init": init, "seed": seed, "recipe": "tiny"}
     manifest.write(run, content | {"command": [], "data": {"path": str(data), "sha256": {}}})
+
+
+def make_labelled_data(root, kind, count=60):
+    """Data of another kind of labels than one class per text: the folder that `prepare` writes."""
+    texts = [text for text, _ in sentences(count, 3)]
+    words = {"déçu": "sad", "ravi": "glad, very", "long": "slow"}
+    rows = []
+    for text in texts:
+        found = text.split()
+        names = [name for word, name in words.items() if word in found]
+        value = 2.5 + found.count(GOOD) - 0.1 * len(found)
+        rows.append({"text": text, "label": names if kind == MULTI_LABEL else value})
+    root.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (root / "texts.jsonl").write_text(lines, encoding="utf-8")
+    (root / "sentences.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(root / "sentences.txt"), model_prefix=str(root / "spm"), vocab_size=70, minloglevel=2,
+        hard_vocab_limit=False,
+    )  # fmt: skip
+    command = ["prepare", str(root / "texts.jsonl"), "--task", KINDS[kind].task, "--out", str(root / "data")]
+    assert (
+        preprocess([*command, "--valid", "0.2", "--test", "0.2", "--tokenizer", str(root / "spm.model")]) == 0
+    )
+    return root / "data"
+
+
+def make_labelled_run(root, kind, *flags, updates=3):
+    """(data, run) of a classifier or regression on `make_labelled_data`."""
+    data = make_labelled_data(root, kind)
+    make_run(data, root / "run", *KINDS[kind].flags, *flags, updates=updates)
+    if kind == MULTI_LABEL:
+        write_thresholds(root / "run", {"sad": 0.4, "glad, very": 0.45, "slow": 0.62})
+    return data, root / "run"

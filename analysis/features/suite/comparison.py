@@ -48,6 +48,7 @@ from roberta_small.common import predictions as prediction_files
 from roberta_small.common import suite as layout
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.metrics import label, number
+from roberta_small.common.predictions import Prediction
 from roberta_small.common.run import split_arm
 from roberta_small.common.tables import Table
 
@@ -375,7 +376,8 @@ def number_of_classes(runs: Sequence[LoggedRun], split: str) -> int | None:
         return next(iter(recorded))
     for run in runs:
         if (path := find_predictions(run, split)) is not None:
-            return len(prediction_files.read(path)[0].probabilities)
+            first = prediction_files.read_any(path)[0]
+            return len(first.probabilities) if isinstance(first, Prediction) else None
     return None
 
 

@@ -1,16 +1,33 @@
-"""The method tfidf: TF-IDF of word n-grams and logistic regression on line files; its options and its run."""
+"""The method tfidf: TF-IDF of word n-grams and a linear model on line files; its options and its run.
+
+The model is a logistic regression, for multi-label data one for each class, and for numeric labels a ridge
+regression.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from roberta_small.common.cli import OneOrMore, SettingsParser, positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
+from roberta_small.common.label_kinds import (
+    KIND,
+    KINDS,
+    MULTI_LABEL,
+    REGRESSION,
+    SINGLE_LABEL,
+    LabelKind,
+    Labels,
+    Scaling,
+)
 from roberta_small.common.run import TFIDF
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare
@@ -19,7 +36,10 @@ from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
-from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
+from roberta_small.preprocess import dictionary
+from roberta_small.preprocess.label_cells import as_line, classes_in
+from roberta_small.preprocess.label_files import read_classes, read_numbers
+from roberta_small.preprocess.labels import check_line_counts, class_names, read_labels
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 INIT, SEED = "tfidf", 0
@@ -43,7 +63,9 @@ DESCRIPTION = f"""\
 TF-IDF of word n-grams and logistic regression, fitted on train: a baseline for neural classifiers.
 The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C
 from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g} on a logarithmic scale; the smallest C wins a tie.
-Test is not used for the choice.
+Test is not used for the choice. Multi-label data have a logistic regression for each class, chosen by
+{KINDS[MULTI_LABEL].metric}, and numeric labels a ridge regression with the penalty 1/C, chosen by
+{KINDS[REGRESSION].metric}.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 
@@ -165,13 +187,16 @@ class Tfidf(Method):
 
     def sweep(self, settings: TfidfSettings, data: Path) -> Sweep:
         """The one run; the files are read once to find what is wrong with them."""
-        read_folder(data)
+        kind = read_folder(data).kind
         run = run_below(settings.out, self.name, INIT, SEED)
         recipe, words = RECIPE.replace(inputs.subset_flags(data.parent)), settings.features.words()
+        if not kind.exclusive:
+            recipe = recipe.replace(("--best-checkpoint-metric", kind.metric))
         identity = {
             "data": inputs.fingerprint_data(data, file_names(data)),
             "checkpoint": None,
             "recipe_flags": words,
+            **({} if kind.exclusive else {KIND: kind.name}),
         }
         return Sweep(
             settings=settings,
@@ -208,17 +233,35 @@ class Split:
 
     texts: list[str]
     labels: list[str]
+    """Lines of `preprocess.label_cells`."""
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits; `classes` are those of train, in the order of the label dictionary."""
+    """The splits; `classes` are those of train, in the order of the label dictionary, none for regression."""
 
     train: Split
     valid: Split
     test: Split | None
     """None if there is no test set."""
     classes: list[str]
+    kind: LabelKind = KINDS[SINGLE_LABEL]
+
+    @cached_property
+    def labels(self) -> Labels:
+        """What the outputs of a model mean; numeric labels are standardized on train."""
+        if self.kind.has_classes:
+            return Labels(self.kind, tuple(self.classes))
+        return Labels(self.kind, scaling=Scaling.of(self.targets(self.train)))
+
+    def targets(self, split: Split) -> Any:
+        """The labels of a split, as in `common.label_kinds`."""
+        if not self.kind.has_classes:
+            return np.array([float(label) for label in split.labels])
+        if self.kind.exclusive:
+            return np.array([self.classes.index(label) for label in split.labels])
+        rows = [classes_in(label, self.kind) for label in split.labels]
+        return np.array([[name in row for name in self.classes] for row in rows], dtype=bool)
 
     def items(self) -> list[tuple[str, Split]]:
         """Each split with its name."""
@@ -253,27 +296,41 @@ def read_folder(folder: Path) -> Splits:
     if (folder / "train.input1").exists():
         raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
     splits: dict[str, Split] = {name: _read_split(folder, name) for name in splits_of(folder)}
-    classes = class_names(label_dictionary(str(folder / "train.label")))
-    if len(classes) < 2:
+    kind = inputs.label_kind(folder.parent)
+    classes: list[str] = []
+    if kind.has_classes:
+        labels = [label for line in splits["train"].labels for label in classes_in(line, kind)]
+        classes = class_names(dictionary.build(labels))
+    if kind.has_classes and len(classes) < 2:
         raise UserError(
-            f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs at least two classes"
+            f"{folder / 'train.label'}: every label is {''.join(classes)}; a classifier needs at least two "
+            "classes"
         )
     for name, split in splits.items():
-        _check_classes(folder, name, split.labels, classes)
-    return Splits(splits["train"], splits["valid"], splits.get("test"), classes)
+        _check_classes(folder, name, split.labels, classes, kind)
+    return Splits(splits["train"], splits["valid"], splits.get("test"), classes, kind)
 
 
 def _read_split(folder: Path, name: str) -> Split:
     text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
-    split = Split(list(read_text_lines(text_path)), list(read_labels(label_path)))
+    kind = inputs.label_kind(folder.parent)
+    if kind.exclusive:
+        labels = list(read_labels(label_path))
+    elif kind.has_classes:
+        labels = [as_line(row) for row in read_classes(label_path, kind)]
+    else:
+        labels = [repr(value) for value in read_numbers(label_path, kind)]
+    split = Split(list(read_text_lines(text_path)), labels)
     check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
     return split
 
 
-def _check_classes(folder: Path, name: str, labels: list[str], classes: list[str]) -> None:
-    for number, label in enumerate(labels, start=1):
-        if label not in classes:
-            raise UserError(
-                f"{folder / f'{name}.label'}, line {number}: class '{label}' does not occur in train.label, "
-                f"which has: {', '.join(classes)}"
-            )
+def _check_classes(folder: Path, name: str, lines: list[str], classes: list[str], kind: LabelKind) -> None:
+    known = set(classes)
+    for number, line in enumerate(lines, start=1):
+        for label in classes_in(line, kind):
+            if label not in known:
+                raise UserError(
+                    f"{folder / f'{name}.label'}, line {number}: class '{label}' does not occur in "
+                    f"train.label, which has: {', '.join(classes)}"
+                )

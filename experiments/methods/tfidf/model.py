@@ -1,10 +1,10 @@
-"""The process of a run of the method tfidf: fits TF-IDF features and logistic regression, and writes the run.
+"""The process of a run of the method tfidf: fits TF-IDF features and a linear model, and writes the run.
 
     python -m roberta_small.experiments.methods.tfidf.model TEXT RUN [options of the features]
 
 It prints lines like those of fairseq-train, from which the launcher reads the scores.
 
-N texts, V n-grams, K classes.
+N texts, V n-grams, K classes, or 1 for regression.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
+from sklearn.multiclass import OneVsRestClassifier
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -32,9 +34,17 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
-from roberta_small.common.metrics import Scored, measure_confusion
-from roberta_small.common.predictions import Prediction
-from roberta_small.common.run import TENSORBOARD, TFIDF
+from roberta_small.common.label_kinds import Labels
+from roberta_small.common.metrics import (
+    Scored,
+    chosen_thresholds,
+    logged,
+    measure_confusion,
+    metrics_of,
+    number,
+    scored,
+)
+from roberta_small.common.run import TENSORBOARD, TFIDF, write_thresholds
 from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.methods.tfidf.method import (
     MODEL,
@@ -54,6 +64,8 @@ MAX_ITERATIONS = 5000
 STEP = 1
 """The fit is logged as one step."""
 MOST_INFORMATIVE = 50
+CERTAIN = 20.0
+"""Logit of a class that all training texts have."""
 
 Probabilities = NDArray[np.float64]
 
@@ -69,37 +81,93 @@ def vectorizer(features: Features) -> TfidfVectorizer:
 
 
 @dataclass(frozen=True)
+class Linear:
+    """The weights of a linear model."""
+
+    weights: NDArray[np.float64]
+    """(K, V); with two exclusive classes (1, V), those of the second one."""
+    bias: NDArray[np.float64]
+    """(K,), or (1,)."""
+
+    @classmethod
+    def of(cls, model: LogisticRegression | OneVsRestClassifier | Ridge) -> Linear:
+        """The weights of a fitted model."""
+        if isinstance(model, Ridge):
+            return cls(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_))
+        if isinstance(model, LogisticRegression):
+            return cls(model.coef_, model.intercept_)
+        size = next((one.coef_.shape[1] for one in model.estimators_ if hasattr(one, "coef_")), 0)
+        rows = [_of_class(one, size) for one in model.estimators_]
+        return cls(np.stack([weights for weights, _ in rows]), np.array([bias for _, bias in rows]))
+
+    def logits(self, x_NV: Any) -> NDArray[np.float64]:
+        """(N, K)."""
+        return np.asarray(x_NV @ self.weights.T) + self.bias
+
+
+def _of_class(model: Any, size: int) -> tuple[NDArray[np.float64], float]:
+    """Weights and bias of one class of multi-label data, which all training texts or none may have."""
+    if hasattr(model, "coef_"):
+        return model.coef_[0], float(model.intercept_[0])
+    return np.zeros(size), CERTAIN if model.predict(np.zeros((1, size)))[0] else -CERTAIN
+
+
+@dataclass(frozen=True)
 class Fitted:
-    """A classifier fitted on train, with C selected on valid."""
+    """A model fitted on train, with C selected on valid."""
 
     vectorizer: TfidfVectorizer
-    classifier: LogisticRegression
-    classes: list[str]
+    classifier: Any
+    """A `LogisticRegression`, or a `OneVsRestClassifier` of them, or a `Ridge`."""
+    labels: Labels
+    """With the thresholds of multi-label data."""
     strength: float
-    valid_accuracy: dict[float, float]
-    """Accuracy in percent for each of `STRENGTHS`."""
+    valid_scores: dict[float, float]
+    """The metric of the kind of labels for each of `STRENGTHS`."""
+
+    @property
+    def classes(self) -> list[str]:
+        """Empty for regression."""
+        return list(self.labels.classes)
+
+    @property
+    def valid_accuracy(self) -> dict[float, float]:
+        """`valid_scores` of data with one class per text: accuracy in percent."""
+        return self.valid_scores
 
     def probabilities(self, texts: Sequence[str]) -> Probabilities:
-        """Probabilities (N, K), with the classes in the order of `classes`."""
-        return _in_order(self.classifier, self.vectorizer.transform(texts), self.classes)
+        """Probabilities (N, K), with the classes in the order of `classes`, or values (N, 1)."""
+        return outputs(self.classifier, self.vectorizer.transform(texts), self.labels)
 
     def export(self, features: Features) -> Tfidf:
         """The classifier as a file."""
-        words = self.vectorizer
+        words, linear, exclusive = self.vectorizer, Linear.of(self.classifier), self.labels.kind.exclusive
         return Tfidf(
             ngrams=words.get_feature_names_out().tolist(),
             idf=words.idf_,
-            weights=self.classifier.coef_,
-            bias=self.classifier.intercept_,
-            classes=[str(name) for name in self.classifier.classes_],
+            weights=linear.weights,
+            bias=linear.bias,
+            classes=[str(name) for name in self.classifier.classes_] if exclusive else self.classes,
             sizes=features.ngrams,
             sublinear=features.sublinear,
+            labels=None if exclusive else self.labels,
         )
 
     def most_informative(self, most: int) -> dict[str, list[tuple[str, float]]]:
-        """For each class up to `most` n-grams with the largest positive weights, with these weights."""
+        """For each class up to `most` n-grams with the largest positive weights, with these weights.
+
+        For regression those that raise the value, and with negative weights those that lower it.
+        """
         ngrams_V = self.vectorizer.get_feature_names_out()
-        weights_KV = self.classifier.coef_
+        weights_KV = Linear.of(self.classifier).weights
+        if not self.labels.kind.has_classes:
+            lower = [(ngram, -weight) for ngram, weight in _largest(ngrams_V, -weights_KV[0], most)]
+            return {"higher": _largest(ngrams_V, weights_KV[0], most), "lower": lower}
+        if not self.labels.kind.exclusive:
+            return {
+                name: _largest(ngrams_V, row_V, most)
+                for name, row_V in zip(self.classes, weights_KV, strict=True)
+            }
         if len(weights_KV) == 1:  # two classes share one row: positive weights favor the second class
             weights_KV = np.concatenate([-weights_KV, weights_KV])
         row_of = {name: row for row, name in enumerate(self.classifier.classes_)}
@@ -107,9 +175,9 @@ class Fitted:
 
 
 def fit(splits: Splits, features: Features) -> Fitted:
-    """Fit on train for each of `STRENGTHS` and select by accuracy on valid; the smallest C on a tie.
+    """Fit on train for each of `STRENGTHS` and select by the metric of the kind of labels on valid.
 
-    Raises `UserError` if no n-gram is left.
+    The smallest C is selected on a tie. Raises `UserError` if no n-gram is left.
     """
     words = vectorizer(features)
     try:
@@ -119,17 +187,50 @@ def fit(splits: Splits, features: Features) -> Fitted:
             f"{' '.join(features.words())}: no n-gram remains ({error}); lower --min-df"
         ) from None
     valid_NV = words.transform(splits.valid.texts)
-    accuracy, classifiers = {}, {}
+    labels, found, models = splits.labels, {}, {}
+    for strength, model in _models(splits, train_NV):
+        models[strength] = model
+        found[strength] = measure(labels, splits.targets(splits.valid), outputs(model, valid_NV, labels))
+    best = max(STRENGTHS, key=lambda strength: (found[strength], -strength))
+    p_NK = outputs(models[best], valid_NV, labels)
+    labels = labels.with_thresholds(chosen_thresholds(labels, splits.targets(splits.valid), p_NK))
+    return Fitted(words, models[best], labels, best, found)
+
+
+def measure(labels: Labels, targets: Any, outputs_NK: Probabilities) -> float:
+    """The metric of the kind of labels."""
+    test_set = scored(labels, targets, outputs_NK)
+    statistics = test_set.statistics(np.ones((1, test_set.count)))
+    metric = metrics_of(labels.kind.name)[labels.kind.metric]
+    assert metric.from_statistics is not None
+    return float(metric.from_statistics(statistics)[0])
+
+
+def _models(splits: Splits, train_NV: Any) -> Iterator[tuple[float, Any]]:
+    """A model for each of `STRENGTHS`, fitted on train."""
     # For many classes, Newton's method from the solution of the strength before is seven times faster.
     how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(splits.classes) > 2 else {}
     classifier = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
+    targets, scaling = splits.targets(splits.train), splits.labels.scaling
     for strength in STRENGTHS:
-        classifier.set_params(C=strength).fit(train_NV, splits.train.labels)
-        classifiers[strength] = copy.deepcopy(classifier)
-        probabilities_NK = _in_order(classifier, valid_NV, splits.classes)
-        accuracy[strength] = scores(probabilities_NK, splits.valid, splits.classes)["accuracy"]
-    best = max(STRENGTHS, key=lambda strength: (accuracy[strength], -strength))
-    return Fitted(words, classifiers[best], splits.classes, best, accuracy)
+        if splits.kind.exclusive:
+            classifier.set_params(C=strength).fit(train_NV, splits.train.labels)
+            yield strength, copy.deepcopy(classifier)
+        elif splits.kind.has_classes:
+            one = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a class that all texts have, or none
+                yield strength, OneVsRestClassifier(one).fit(train_NV, targets.astype(int))
+        else:
+            ridge = Ridge(alpha=1 / strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS, solver="sparse_cg")
+            yield strength, ridge.fit(train_NV, (targets - scaling.mean) / scaling.scale)
+
+
+def outputs(model: Any, x_NV: Any, labels: Labels) -> Probabilities:
+    """The outputs of a fitted model, as `Labels.outputs`."""
+    if labels.kind.exclusive:
+        return _in_order(model, x_NV, labels.classes)
+    return labels.outputs(Linear.of(model).logits(x_NV))
 
 
 def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]) -> dict[str, float]:
@@ -145,6 +246,29 @@ def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]
     }
 
 
+def scores_of(labels: Labels, split: Split, targets: Any, outputs_NK: Probabilities) -> dict[str, float]:
+    """The metrics of a training log for any kind of labels.
+
+    As in training, a class of multi-label data is predicted from a probability of 0.5 on, and the loss is in
+    bits: the mean over examples and classes, or of the squared error of standardized values divided by ln 2.
+    """
+    if labels.kind.exclusive:
+        return scores(outputs_NK, split, labels.classes)
+    plain = replace(labels, thresholds=())
+    statistics = scored(plain, targets, outputs_NK).statistics(np.ones((1, len(split.labels))))
+    found = {
+        metric.name: float(metric.from_statistics(statistics)[0])
+        for metric in logged(labels.kind.name)
+        if metric.from_statistics is not None
+    }
+    if labels.kind.has_classes:
+        p_NK = np.clip(outputs_NK, np.finfo(float).tiny, 1 - np.finfo(float).eps)
+        loss = -np.where(targets, np.log(p_NK), np.log1p(-p_NK)).mean()
+    else:
+        loss = (((outputs_NK[:, 0] - targets) / labels.scaling.scale) ** 2).mean()
+    return {**found, "loss": float(loss) / np.log(2)}
+
+
 def _in_order(classifier: LogisticRegression, x_NV: object, classes: Sequence[str]) -> Probabilities:
     known = list(classifier.classes_)
     return classifier.predict_proba(x_NV)[:, [known.index(name) for name in classes]]
@@ -158,17 +282,19 @@ def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> li
 def write_run(folder: Path, fitted: Fitted, splits: Splits, features: Features) -> None:
     """Write event files, predictions and the classifier into a run folder, and log the scores."""
     for name, split in splits.items():
-        probabilities_NK = fitted.probabilities(split.texts)
-        found = scores(probabilities_NK, split, fitted.classes)
+        outputs_NK, targets = fitted.probabilities(split.texts), splits.targets(split)
+        found = scores_of(fitted.labels, split, targets, outputs_NK)
         _write_events(folder / TENSORBOARD / name, found)
         prefix = "" if name == "train" else f"{name}_"
         record = {"epoch": 1} | {f"{prefix}{key}": f"{value:.6g}" for key, value in found.items()}
         logging.getLogger(name).info(json.dumps(record | {f"{prefix}num_updates": str(STEP)}))
         if name != "train":
-            rows = _predictions(probabilities_NK, split, fitted.classes)
+            rows = predictions.from_outputs(fitted.labels, outputs_NK, targets)
             predictions.write(folder / predictions.file_name(name), rows)
     atomic_write(folder / MODEL, _model(fitted))
     fitted.export(features).write(folder / TFIDF)
+    if fitted.labels.thresholds:
+        write_thresholds(folder, dict(zip(fitted.classes, fitted.labels.thresholds, strict=True)))
 
 
 def _write_events(folder: Path, values: dict[str, float]) -> None:
@@ -178,17 +304,11 @@ def _write_events(folder: Path, values: dict[str, float]) -> None:
     writer.close()
 
 
-def _predictions(probabilities_NK: Probabilities, split: Split, classes: list[str]) -> list[Prediction]:
-    return [
-        Prediction(index, label, dict(zip(classes, row, strict=True)))
-        for index, (label, row) in enumerate(zip(split.labels, probabilities_NK.tolist(), strict=True))
-    ]
-
-
 def _model(fitted: Fitted) -> str:
+    metric = fitted.labels.kind.metric
     content: dict[str, Any] = {
         "C": fitted.strength,
-        "valid_accuracy": [{"C": c, "accuracy": x} for c, x in fitted.valid_accuracy.items()],
+        f"valid_{metric}": [{"C": c, metric: x} for c, x in fitted.valid_scores.items()],
         "ngrams": len(fitted.vectorizer.vocabulary_),
         "telling": {
             name: [{"ngram": ngram, "weight": weight} for ngram, weight in ngrams]
@@ -210,8 +330,10 @@ def main(words: Sequence[str] | None = None) -> None:
     splits = read_folder(options.text)
     chosen = features(options)
     fitted = fit(splits, chosen)
-    for strength, accuracy in fitted.valid_accuracy.items():
-        print(f"C {strength:<8.3g} valid accuracy {accuracy:.2f}{'  chosen' * (strength == fitted.strength)}")
+    metric = fitted.labels.kind.metric
+    for strength, value in fitted.valid_scores.items():
+        shown = f"valid {metric} {number(value, metric)}"
+        print(f"C {strength:<8.3g} {shown}{'  chosen' * (strength == fitted.strength)}")
     write_run(options.run, fitted, splits, chosen)
 
 

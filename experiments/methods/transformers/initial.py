@@ -17,6 +17,7 @@ from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import BASE
 from roberta_small.experiments.methods.lora.settings import LoraSettings
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
+from roberta_small.export.transformers.folder import describe_labels, output_names
 from roberta_small.export.transformers.networks import (
     HEADS,
     Source,
@@ -31,6 +32,7 @@ from roberta_small.fairseq_plugin.checkpoints.initialization import (
     check_dictionary,
     check_keys,
     fit_head,
+    labels_of_data,
 )
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
@@ -49,7 +51,7 @@ def initial_model(
 
     Raises `UserError` if architecture or dictionary of the checkpoint are not those of recipe and data.
     """
-    vocabulary, classes = len(task.source_dictionary), task.class_names
+    vocabulary, labels = len(task.source_dictionary), task.labels
     source = None
     if checkpoint is not None:
         check_dictionary(checkpoint, task.source_dictionary)
@@ -63,14 +65,15 @@ def initial_model(
         check_architecture(str(source.path), source.path, state, ours, keeps_optimizer=False)
         check_keys(source.path, weights, ours)
         ours.upgrade_state_dict(weights)
-        if source.class_names is not None and source.classes == len(classes):
-            own = {name: weight for name, weight in ours.state_dict().items() if name.startswith(HEADS)}
-            fit_head(weights, own, source.class_names, classes)
+        own = {name: weight for name, weight in ours.state_dict().items() if name.startswith(HEADS)}
+        if (head := source.classification_head) is not None:
+            fit_head(weights, own, head, labels_of_data(task))
         ours.load_state_dict(weights)
     logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
-    model = build(recipe.sizes(vocabulary), classes, special_ids(task.cfg))
-    family, head = family_of(recipe.cfg.model), task.cfg.classification_head_name
-    model.load_state_dict(to_transformers(ours.state_dict(), family, head=head, lm_head=False))
+    model = build(recipe.sizes(vocabulary), output_names(labels), special_ids(task.cfg))
+    describe_labels(model, labels)
+    family, name = family_of(recipe.cfg.model), task.cfg.classification_head_name
+    model.load_state_dict(to_transformers(ours.state_dict(), family, head=name, lm_head=False))
     return model
 
 

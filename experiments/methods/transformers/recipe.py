@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, mo
 from roberta_small.common import class_weights
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.common.metrics import LOSS, logged
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
 from roberta_small.export.transformers.networks import (
@@ -42,10 +43,12 @@ ONLY = {
     "--optimizer": ("adam", "fused_adam"),
     "--pooling": ("first",),
     "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
-    "--best-checkpoint-metric": (*(metric.name for metric in logged()), LOSS),
 }
 """Flag -> the values that are supported."""
+METRIC = "--best-checkpoint-metric"
 SUPPORTED = frozenset(ONLY) | {
+    METRIC,
+    *(flag for kind in KINDS.values() for flag in kind.flags),
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
     *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn", "--layer-norm-eps"),
     *("--pooler-activation-fn", "--family", "--token-types", "--pooling"),
@@ -138,7 +141,7 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
     flags = flags_of(words)
     if unknown := [flag for flag in flags if flag not in SUPPORTED]:
         raise UserError(f"recipe: {' '.join(unknown)}: not supported by --method transformers; remove it")
-    for flag, values in ONLY.items():
+    for flag, values in (ONLY | {METRIC: _metrics(flags)}).items():
         if flag in flags and flags[flag][-1] not in values:
             raise UserError(
                 f"recipe: {' '.join(flags[flag])}: the Transformers Trainer supports only {', '.join(values)}"
@@ -182,6 +185,12 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
         label_smoothing=checked_smoothing(cfg.criterion.label_smoothing),
         class_weights=cfg.criterion.class_weights,
     )
+
+
+def _metrics(flags: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The metrics that are logged for the kind of labels that the flags choose."""
+    kinds = [kind for kind in KINDS.values() if kind.flags and kind.flags[0] in flags]
+    return (*(metric.name for metric in logged(kinds[0].name if kinds else SINGLE_LABEL)), LOSS)
 
 
 def _valid_batch_size(cfg: DictConfig) -> int:

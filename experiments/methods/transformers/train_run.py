@@ -7,6 +7,7 @@ The method (method.py) starts this module with words like those of fairseq-train
     model/                   the best model as a from_pretrained folder; not for LoRA
     base/, adapter/          for LoRA: the initial weights, and the adapter of the best epoch
     predictions-*.jsonl      of the best model on every validation subset
+    thresholds.json          of multi-label data, chosen on the first of them
     measured.json            parameters and peak memory, for the manifest
     checkpoint_best.pt       the best model as a fairseq checkpoint
 
@@ -22,6 +23,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
@@ -30,6 +32,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, se
 from roberta_small.common import predictions
 from roberta_small.common.errors import report_errors
 from roberta_small.common.files import atomic_open, atomic_write
+from roberta_small.common.label_kinds import Labels
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
 from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
@@ -121,7 +124,7 @@ def main(words: list[str] | None = None) -> None:
         ),
         train=train,
         valid=valid,
-        classes=task.class_names,
+        labels=task.labels,
         collate=_collator(recipe, task),
         run=run,
         log=log,
@@ -166,12 +169,13 @@ def finish(
     }
     subset, sentences = next(iter(trainer.subsets.items()))
     batch = _collator(recipe, task)([sentences[i] for i in range(min(RELOADED, len(sentences)))])
+    predicted = run / predictions.file_name(subset)
     if lora:
         best, measured["merged_difference"] = merged(run, batch)
     else:
         best = AutoModelForSequenceClassification.from_pretrained(run / MODEL, use_safetensors=True).eval()
     bits = 16 if trainer.args.bf16 else 32
-    measured["reloaded_difference"] = check_reloaded(best, batch, run / predictions.file_name(subset), bits)
+    measured["reloaded_difference"] = check_reloaded(best, batch, predicted, task.labels, bits)
     atomic_write(run / MEASURED, json.dumps(measured, indent=2) + "\n")
     write_checkpoint(run / "checkpoint_best.pt", best, recipe, task)
 
@@ -192,20 +196,21 @@ def merged(run: Path, batch: Item) -> tuple[PreTrainedModel, float]:
     return best, difference
 
 
-def check_reloaded(model: nn.Module, batch: Item, predicted: Path, bits: int) -> float:
+def check_reloaded(model: nn.Module, batch: Item, predicted: Path, labels: Labels, bits: int) -> float:
     """Largest difference between the probabilities of a reloaded model and those in the file `predicted`.
 
-    `bits` is the precision of training. Raises `RuntimeError` if rounding does not explain the difference.
+    Of a regression, it is that of the standardized values. `bits` is the precision of training. Raises
+    `RuntimeError` if rounding does not explain the difference.
     """
-    reloaded_BK = torch.softmax(logits(model, batch).double(), dim=-1)
-    written = predictions.read(predicted)[: len(reloaded_BK)]
-    written_BK = torch.tensor([list(prediction.probabilities.values()) for prediction in written])
-    difference = float((reloaded_BK - written_BK).abs().max())
+    reloaded_BK = labels.outputs(logits(model, batch).float().cpu().numpy())
+    written_BK = predictions.to_arrays(predictions.read_any(predicted)[: len(reloaded_BK)]).outputs
+    difference = float(np.abs(reloaded_BK - written_BK).max()) / labels.scaling.scale
     if not difference <= TOLERANCE[bits]:
         raise RuntimeError(
             f"{predicted}: differs by {difference:.3g} from the predictions of the saved model"
         )
-    logger.info("best model reloaded: largest difference of a probability %.2g", difference)
+    what = "probability" if labels.kind.has_classes else "standardized value"
+    logger.info("best model reloaded: largest difference of a %s %.2g", what, difference)
     return difference
 
 

@@ -4,7 +4,7 @@ Differences from the stock Trainer, so that runs are comparable with fairseq: we
 parameter (the Trainer excludes biases and layer norms), the learning rate follows `--total-num-update`,
 class weights and label smoothing are those of the criterion, and every subset is validated. The first subset
 selects the best checkpoint, the later one on a tie, and ends training after `--patience` validations without
-a better score.
+a better score. It also chooses the thresholds of multi-label data.
 
 B sentences in a batch, N in a split, L tokens, K classes.
 """
@@ -39,13 +39,15 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common import predictions
-from roberta_small.common.metrics import measure_confusion
-from roberta_small.common.predictions import Prediction
+from roberta_small.common.label_kinds import Labels, Targets
+from roberta_small.common.metrics import chosen_thresholds, measure_statistics
+from roberta_small.common.run import write_thresholds
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.methods.transformers.run_folder import on_one_device
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.fairseq_plugin.models.token_types import in_second
-from roberta_small.fairseq_plugin.tasks.criterion import cell_counts, training_loss
+from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
+from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, Loss, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.preprocess.dictionary import EOS
 
@@ -99,7 +101,7 @@ class ClassifierTrainer(Trainer):
         *,
         train: Sentences,
         valid: dict[str, Sentences],
-        classes: list[str],
+        labels: Labels,
         collate: Pad,
         run: Path,
         log: RunLog,
@@ -108,13 +110,13 @@ class ClassifierTrainer(Trainer):
     ) -> None:
         """`valid`: the validation subsets; the first selects the best model, which `save_best` stores.
 
-        `weights` are those of the classes in the training loss.
+        `labels` is what the logits mean, `weights` are those of the classes in the training loss.
         """
         self.recipe = recipe
-        self.classes = classes
+        self.labels = labels
         self.subsets = valid
         self.run_folder, self.log_of_run, self.save_best = run, log, save_best
-        self.interval, self.whole_epoch = Counts(len(classes)), Counts(len(classes))
+        self.interval, self.whole_epoch = Counts(labels), Counts(labels)
         self._weights_K = None if weights is None else torch.tensor(weights, dtype=torch.float32)
         super().__init__(
             model=model,
@@ -143,7 +145,9 @@ class ClassifierTrainer(Trainer):
 
     @property
     def _plain_loss(self) -> bool:
-        """Whether the training loss is the mean cross-entropy, which the model computes."""
+        """Whether the training loss is the mean of that of the kind of labels, which the model computes."""
+        if self.recipe.accumulation > 1:
+            return False  # the model's means would be summed
         return self._weights_K is None and not self.recipe.label_smoothing
 
     def compute_loss(
@@ -166,9 +170,11 @@ class ClassifierTrainer(Trainer):
                 )
         return (loss, outputs) if return_outputs else loss
 
-    def _training_loss(self, logits_BK: Tensor, labels_B: Tensor) -> tuple[Tensor, float]:
+    def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> Loss:
+        if not self.labels.kind.exclusive:
+            return OBJECTIVES[self.labels.kind.name].loss(logits_BK, labels)
         weights_K = None if self._weights_K is None else self._weights_K.to(logits_BK.device)
-        return training_loss(logits_BK, labels_B, weights_K, self.recipe.label_smoothing)
+        return training_loss(logits_BK, labels, weights_K, self.recipe.label_smoothing)
 
     def _mean_loss(self, outputs: Any, labels_B: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
         """The part of a batch in the training loss of its update."""
@@ -196,8 +202,7 @@ class ClassifierTrainer(Trainer):
             self.state.best_metric = best = now
             assert isinstance(self.model, PreTrainedModel | PeftModel)
             self.save_best(self.model)
-            for name, logits_NK in logits.items():
-                self._write_predictions(name, logits_NK)
+            self._write_predictions(logits)
         self.state.log_history.append({SCORE: now, "step": step})
         if self._has_stopped(self.state):
             logger.info("early stop: no better score in %d validations", self.recipe.patience)
@@ -218,26 +223,29 @@ class ClassifierTrainer(Trainer):
     def logits(self, sentences: Sentences) -> NDArray[np.float32]:
         """Logits (N, K) of a split, in the order of its files."""
         order_N = sentences.by_length()
-        logits_NK = np.empty((len(sentences), len(self.classes)), dtype=np.float32)
+        logits_NK = np.empty((len(sentences), self.labels.size), dtype=np.float32)
         logits_NK[order_N] = self.predict(Subset(sentences, order_N.tolist())).predictions
         return logits_NK
 
     def measure(self, subset: str, logits_NK: NDArray[np.float32]) -> dict[str, float]:
         """Metrics of a subset from its logits (N, K)."""
-        counts = Counts(len(self.classes))
-        counts.add(torch.from_numpy(logits_NK), torch.from_numpy(self.subsets[subset].labels))
+        counts = Counts(self.labels)
+        counts.add(torch.from_numpy(logits_NK), self.subsets[subset].labels)
         return counts.metrics()
 
-    def _write_predictions(self, subset: str, logits_NK: NDArray[np.float32]) -> None:
-        probabilities_NK = torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).tolist()
-        labels_N = self.subsets[subset].labels
-        predictions.write(
-            self.run_folder / predictions.file_name(subset),
-            (
-                Prediction(index, self.classes[label], dict(zip(self.classes, row_K, strict=True)))
-                for index, (label, row_K) in enumerate(zip(labels_N, probabilities_NK, strict=True))
-            ),
-        )
+    def _write_predictions(self, logits: dict[str, NDArray[np.float32]]) -> None:
+        """The predictions of all subsets, and the thresholds, from the logits (N, K) of each subset."""
+        outputs = {name: self.labels.outputs(logits_NK) for name, logits_NK in logits.items()}
+        first = next(iter(outputs))
+        thresholds = chosen_thresholds(self.labels, self.subsets[first].targets, outputs[first])
+        labels = self.labels.with_thresholds(thresholds)
+        if thresholds:
+            write_thresholds(self.run_folder, thresholds)
+        for name, outputs_NK in outputs.items():
+            predictions.write(
+                self.run_folder / predictions.file_name(name),
+                predictions.from_outputs(labels, outputs_NK, self.subsets[name].targets),
+            )
 
 
 def since_best(scores: Sequence[float], *, maximize: bool) -> int:
@@ -326,16 +334,17 @@ class RunLog:
 
 
 class Counts:
-    """Running sums of loss, confusion matrix and tokens over batches."""
+    """Running sums of loss, statistics of the metrics and tokens over batches."""
 
-    def __init__(self, classes: int) -> None:
-        self._classes = classes
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self._objective = OBJECTIVES[labels.kind.name]
         self.clear()
 
     def clear(self) -> None:
         """Set all sums to zero."""
         self._loss: Tensor | float = 0.0
-        self._cells: Tensor | int = 0
+        self._sums: Tensor | int = 0
         self._tokens: Tensor | int = 0
         self._size = 0.0
 
@@ -343,14 +352,14 @@ class Counts:
     def add(
         self,
         logits_BK: Tensor,
-        labels_B: Tensor,
+        labels: Tensor,
         tokens: Tensor | int = 0,
-        loss: tuple[Tensor, float] | None = None,
+        loss: Loss | None = None,
     ) -> None:
-        """Add a batch; `loss` is what `training_loss` returned for it (default: the plain loss)."""
-        total, size = loss or training_loss(logits_BK, labels_B)
+        """Add a batch; `labels` as in `objectives`, `loss` is its training loss (default: the plain loss)."""
+        total, size = loss or self._objective.loss(logits_BK, labels)
         self._loss = self._loss + total
-        self._cells = self._cells + cell_counts(labels_B, logits_BK.argmax(dim=-1), self._classes)
+        self._sums = self._sums + self._objective.sums(logits_BK, labels, self._labels)
         self._size += size
         self._tokens = self._tokens + tokens
 
@@ -361,15 +370,15 @@ class Counts:
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy in bits, as fairseq logs it."""
+        """Mean loss in bits, as fairseq logs it."""
         return float(self._loss) / (self._size or 1) / math.log(2)
 
     def metrics(self) -> dict[str, float]:
-        """`loss` and every registered metric of a confusion matrix, unrounded."""
-        matrix_KK = np.zeros((self._classes, self._classes), dtype=np.int64)
-        if isinstance(self._cells, Tensor):
-            matrix_KK = self._cells.cpu().numpy().reshape(self._classes, self._classes)
-        return {"loss": self.loss} | measure_confusion(matrix_KK)
+        """`loss` and every registered metric of the sums, unrounded."""
+        sums = self._sums.cpu() if isinstance(self._sums, Tensor) else None
+        return {"loss": self.loss} | measure_statistics(
+            self._labels.kind.name, self._objective.statistics(sums)
+        )
 
 
 Item = dict[str, Tensor]
@@ -377,18 +386,20 @@ Item = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Sentences(torch.utils.data.Dataset):
-    """One split in the order of its files; an item has `input_ids`, int64 (L,), and `labels`, int64 ()."""
+    """One split in the order of its files; an item has `input_ids`, int64 (L,), and `labels`."""
 
     rows: list[Tensor]
     """Token ids of each sentence, int64 (L,): with `<s>`, truncated as in fairseq."""
-    labels: NDArray[np.int64]
-    """(N,) index of the true class."""
+    labels: Tensor
+    """As in `objectives`: int64 (N,), float32 (N, K), or float32 (N,) and standardized."""
+    targets: Targets
+    """The same as in `common.label_kinds`, numbers in their unit."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Item:
-        return {"input_ids": self.rows[index], "labels": torch.tensor(self.labels[index])}
+        return {"input_ids": self.rows[index], "labels": self.labels[index]}
 
     def by_length(self) -> NDArray[np.int64]:
         """(N,) indices, longest sentence first: batches in this order contain little padding."""
@@ -399,8 +410,13 @@ def read_sentences(task: SentenceClassificationTask, split: str) -> Sentences:
     """Read a split as fairseq's task does in training; raises `UserError` for missing or malformed data."""
     dataset = task.load_dataset(split)
     items = [dataset[i] for i in range(len(dataset))]
-    labels_N = np.array([int(item["target"]) for item in items], dtype=np.int64)
-    return Sentences([item["net_input.src_tokens"] for item in items], labels_N)
+    rows, kind = [item["net_input.src_tokens"] for item in items], task.labels.kind
+    if kind.exclusive:
+        labels_N = np.array([int(item["target"]) for item in items], dtype=np.int64)
+        return Sentences(rows, torch.from_numpy(labels_N), labels_N)
+    labels = torch.stack([item["target"] for item in items])
+    targets = labels.numpy() > 0.5 if kind.has_classes else load_numbers(task.cfg.data, split)
+    return Sentences(rows, labels, targets)
 
 
 @dataclass(frozen=True)
@@ -412,9 +428,9 @@ class Pad:
     """Whether the second text of a pair has a token type of its own."""
 
     def __call__(self, items: Sequence[Item]) -> Item:
-        """`input_ids`, `attention_mask` and perhaps `token_type_ids`, int64 (B, L); `labels`, int64 (B,)."""
+        """`input_ids`, `attention_mask` and perhaps `token_type_ids`, int64 (B, L), and `labels`."""
         rows = [item["input_ids"] for item in items]
         ids_BL = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
-        labels_B = torch.stack([item["labels"] for item in items])
-        found = {"input_ids": ids_BL, "attention_mask": (ids_BL != self.pad).long(), "labels": labels_B}
+        labels = torch.stack([item["labels"] for item in items])
+        found = {"input_ids": ids_BL, "attention_mask": (ids_BL != self.pad).long(), "labels": labels}
         return found | ({"token_type_ids": in_second(ids_BL, EOS).long()} if self.token_types else {})

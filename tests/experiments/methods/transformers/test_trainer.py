@@ -19,6 +19,7 @@ from transformers import TrainingArguments
 
 from roberta_small.common import predictions
 from roberta_small.common.families import FAMILIES
+from roberta_small.common.label_kinds import Labels
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.run_folder import last_checkpoint, on_one_device
 from roberta_small.experiments.methods.transformers.trainer import (
@@ -62,7 +63,7 @@ def build(data, run, changes, seed=1):
         training_arguments(recipe, run / "trainer", sentences=len(train), seed=seed, bf16=False, cpu=True),
         train=train,
         valid={name: read_sentences(task, name) for name in ("valid", "test")},
-        classes=task.class_names,
+        labels=task.labels,
         collate=Pad(1),
         run=run,
         log=RunLog(run / "tensorboard"),
@@ -367,7 +368,7 @@ def test_metrics_summed_over_batches_equal_scikit_learn():
     generator = torch.Generator().manual_seed(0)
     logits_NK = torch.randn(50, 3, generator=generator)
     labels_N = torch.randint(3, (50,), generator=generator)
-    counts = Counts(3)
+    counts = Counts(Labels.single("abc"))
     for start in range(0, 50, 8):
         counts.add(logits_NK[start : start + 8], labels_N[start : start + 8], tokens=5)
     predicted_N = logits_NK.argmax(dim=-1)

@@ -1,0 +1,172 @@
+"""The training loss and the logged sums of each kind of labels (`common.label_kinds`).
+
+Each batch logs its sums as one tensor, which fairseq adds up over batches, accumulation steps and workers.
+The metrics are computed from the totals (`common.metrics`).
+
+    single_label_classification   target int64 (B,); sums: confusion matrix, int64 (K * K,)
+    multi_label_classification    target float32 (B, K), 0 or 1; sums: per class true positives, false
+                                  positives, false negatives and true negatives, then the number of examples
+                                  without an error, int64 (4 * K + 1,)
+    regression                    target float32 (B,), standardized; sums: `Moments` in the unit of the
+                                  labels, float64 (6,)
+
+In training, a class of multi-label data is predicted if its probability is at least 0.5.
+
+Shapes: B sentences, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Labels
+from roberta_small.common.metrics import LabelCounts, Moments
+
+Loss = tuple[Tensor, int | float]
+"""The sum over a batch, and the number to divide it by for the mean."""
+
+
+class Objective(ABC):
+    """Loss and sums of one kind of labels."""
+
+    meter: str
+    """Name of the sums in logging outputs and fairseq's meters. fairseq does not print meters whose names
+    begin with an underscore. Checkpoints contain the name."""
+
+    @abstractmethod
+    def loss(self, logits_BK: Tensor, target: Tensor) -> Loss:
+        """The loss without class weights and label smoothing."""
+
+    @abstractmethod
+    def sums(self, logits_BK: Tensor, target: Tensor, labels: Labels) -> Tensor:
+        """The sums of a batch, without GPU synchronization."""
+
+    @abstractmethod
+    def statistics(self, sums: Tensor | None) -> Any:
+        """What `common.metrics.measure_statistics` takes, from the total; None stands for no batch."""
+
+
+class SingleLabel(Objective):
+    """Cross-entropy."""
+
+    meter = "_confusion"
+
+    def loss(self, logits_BK: Tensor, target: Tensor) -> Loss:
+        """The cross-entropy in nats; see `training_loss`."""
+        return training_loss(logits_BK, target)
+
+    def sums(self, logits_BK: Tensor, target: Tensor, labels: Labels) -> Tensor:
+        """The flattened confusion matrix."""
+        return cell_counts(target, logits_BK.argmax(dim=-1), logits_BK.size(-1))
+
+    def statistics(self, sums: Tensor | None) -> np.ndarray:
+        """The confusion matrix, int64 (K, K)."""
+        if sums is None:
+            return np.zeros((1, 1), dtype=np.int64)
+        classes = math.isqrt(sums.numel())
+        return sums.numpy().reshape(classes, classes)
+
+
+class MultiLabel(Objective):
+    """Binary cross-entropy, of an example the mean over the classes, as in Transformers."""
+
+    meter = "_label_counts"
+
+    def loss(self, logits_BK: Tensor, target: Tensor) -> Loss:
+        """The binary cross-entropy in nats."""
+        loss = F.binary_cross_entropy_with_logits(logits_BK.float(), target.float(), reduction="sum")
+        return loss / logits_BK.size(-1), len(target)
+
+    def sums(self, logits_BK: Tensor, target: Tensor, labels: Labels) -> Tensor:
+        """The counts of each class and of the examples without an error."""
+        predicted_BK, true_BK = logits_BK >= 0, target > 0.5
+        pairs = (
+            true_BK & predicted_BK,
+            ~true_BK & predicted_BK,
+            true_BK & ~predicted_BK,
+            ~true_BK & ~predicted_BK,
+        )
+        cells_K4 = torch.stack([pair.sum(dim=0) for pair in pairs], dim=-1)
+        exact = (true_BK == predicted_BK).all(dim=-1).sum()
+        return torch.cat([cells_K4.flatten(), exact[None]])
+
+    def statistics(self, sums: Tensor | None) -> LabelCounts:
+        """The counts as arrays."""
+        counts = np.zeros(5, dtype=np.int64) if sums is None else sums.numpy()
+        return LabelCounts(counts[:-1].reshape(-1, 4), counts[-1])
+
+
+class Regression(Objective):
+    """Mean squared error of the standardized labels."""
+
+    meter = "_moments"
+
+    def loss(self, logits_BK: Tensor, target: Tensor) -> Loss:
+        """The squared error."""
+        return F.mse_loss(logits_BK.view(-1).float(), target.float(), reduction="sum"), len(target)
+
+    def sums(self, logits_BK: Tensor, target: Tensor, labels: Labels) -> Tensor:
+        """The moments of the differences from the mean label of training."""
+        scale = labels.scaling.scale
+        t_B, p_B = target.double() * scale, logits_BK.detach().view(-1).double() * scale
+        return torch.stack([torch.ones_like(t_B), t_B, p_B, t_B * t_B, p_B * p_B, t_B * p_B]).sum(dim=1)
+
+    def statistics(self, sums: Tensor | None) -> Moments:
+        """The moments as an array."""
+        return Moments(np.zeros(6) if sums is None else sums.numpy())
+
+
+OBJECTIVES: dict[str, Objective] = {
+    SINGLE_LABEL: SingleLabel(),
+    MULTI_LABEL: MultiLabel(),
+    REGRESSION: Regression(),
+}
+"""The objective of each kind."""
+
+
+def training_loss(
+    logits_BK: torch.Tensor,
+    targets: torch.Tensor,
+    weights_K: torch.Tensor | None = None,
+    smoothing: float = 0.0,
+) -> Loss:
+    """The sum over a batch of the cross-entropy in nats, and the number to divide it by for the mean.
+
+    Sums and numbers of several batches are added before the division, which gives
+    `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing` over all their sentences: the mean
+    weighted by the weight of each true class. Label smoothing (Szegedy et al. 2016, section 7) mixes the
+    target with the uniform distribution over the classes.
+
+    `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
+    are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
+    1). `weights_K` is float32.
+    The number is B without weights.
+    """
+    log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
+    size: int | float = len(targets)
+    if targets.dim() == 1:
+        loss = F.nll_loss(log_probs_BK, targets, weights_K, reduction="sum")
+        if weights_K is not None:
+            size = float(weights_K[targets].sum())
+    else:
+        p_BK = targets.float() if weights_K is None else targets.float() * weights_K
+        loss = -(p_BK * log_probs_BK).sum()
+        if weights_K is not None:
+            size = float(p_BK.sum())
+    if smoothing:
+        weighted_BK = log_probs_BK if weights_K is None else log_probs_BK * weights_K
+        loss = (1 - smoothing) * loss - smoothing / logits_BK.size(-1) * weighted_BK.sum()
+    return loss, size
+
+
+def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:
+    """The flattened confusion matrix, int64 (K * K,); unlike `bincount`, without GPU synchronization."""
+    cells_B = labels_B * classes + predicted_B
+    return cells_B.new_zeros(classes**2).scatter_add_(0, cells_B, torch.ones_like(cells_B))

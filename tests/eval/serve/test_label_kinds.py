@@ -1,0 +1,87 @@
+"""The JSON API with multi-label models and regressions: the outputs of predict, and what is refused."""
+
+import contextlib
+import http.client
+import json
+import shutil
+
+import pytest
+from servers import serving
+from tiny_runs import GOOD, make_labelled_run, make_run, write_manifest
+
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main
+
+TEXTS = [f"un livre {GOOD}", "déçu et ravi", ""]
+
+
+@pytest.fixture(scope="module", params=[MULTI_LABEL, REGRESSION])
+def served(request, tmp_path_factory):
+    """(kind, folder of two runs, their server)."""
+    root = tmp_path_factory.mktemp(request.param)
+    data, run = make_labelled_run(root, request.param, updates=1)
+    runs = root / "runs/fairseq/random"
+    shutil.copytree(run, runs / "seed1")
+    make_run(data, runs / "seed2", *KINDS[request.param].flags, seed=2)
+    write_manifest(runs / "seed2", data, seed=2)
+    classifiers = [SentenceClassifier.from_run(runs / f"seed{n}", device="cpu") for n in (1, 2)]
+    with serving(*classifiers) as found:
+        yield request.param, root / "runs", found
+
+
+def ask(server, path, **query):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    with contextlib.closing(connection):
+        body = json.dumps(query) if query else None
+        connection.request("POST" if query else "GET", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+@pytest.mark.parametrize("model", ["fairseq/random/seed1", "ensemble"])
+def test_outputs_are_those_of_the_command(served, model, capsys):
+    kind, runs, server = served
+    status, answer = ask(server, "/predict", texts=TEXTS, model=model)
+    assert status == 200
+    capsys.readouterr()
+    command = ["predict", "--device", "cpu", *TEXTS]
+    path = runs if model == "ensemble" else runs / model
+    command += ["--ensemble"] if model == "ensemble" else []
+    assert main([*command, "--checkpoint", str(path)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for found, line in zip(answer["predictions"], lines, strict=True):
+        if kind == REGRESSION:
+            assert found["label"] == pytest.approx(line["label"], abs=1e-5)
+            assert "probabilities" not in found
+        else:
+            assert found["label"] == line["label"]
+            assert found["probabilities"] == pytest.approx(line["probabilities"], abs=1e-6)
+        if model == "ensemble":
+            assert found["std"] == pytest.approx(line["std"], abs=1e-5)
+            assert set(found["members"]) == {"fairseq/random/seed1", "fairseq/random/seed2"}
+
+
+def test_models_are_described_by_the_kind_of_their_labels(served):
+    kind, _, server = served
+    _, version = ask(server, "/version")
+    for info in version["models"]:
+        assert info["kind"] == kind
+        assert info["explanation"] is None
+        assert (info["thresholds"] is None) == (kind == REGRESSION)
+        assert len(info["classes"]) == (0 if kind == REGRESSION else 3)
+    first = next(info for info in version["models"] if info["name"].endswith("seed1"))
+    if kind == MULTI_LABEL:
+        assert sorted(first["thresholds"].values()) == [0.4, 0.45, 0.62]
+
+
+def test_an_explanation_is_refused(served, capsys):
+    kind, runs, server = served
+    status, answer = ask(server, "/predict", text=TEXTS[0], model="fairseq/random/seed1", explain=True)
+    assert status == 422
+    assert kind in answer["error"]
+    checkpoint = str(runs / "fairseq/random/seed1")
+    assert main(["predict", "--explain", "--checkpoint", checkpoint, TEXTS[0]]) == 1
+    error = capsys.readouterr().err
+    assert kind in error
+    assert "--explain" in error

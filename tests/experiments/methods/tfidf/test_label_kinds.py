@@ -1,0 +1,118 @@
+"""Multi-label and numeric labels, against scikit-learn's classifier and regression on the same features."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import f1_score
+from sklearn.multiclass import OneVsRestClassifier
+from tiny_tokenizers import lines
+
+from roberta_small.common import predictions
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import TFIDF, read_thresholds
+from roberta_small.eval.model import open_model
+from roberta_small.eval.tfidf import Tfidf
+from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
+from roberta_small.experiments.methods.tfidf.model import fit, main
+from roberta_small.preprocess.__main__ import main as preprocess
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The line files of both kinds of data."""
+    root = tmp_path_factory.mktemp("data")
+    last = ("un", "deux", "trois", "quatre")
+    texts = [f"{line} {last[i % 4]}" for i, line in enumerate(lines(80, 2))]
+    every = {
+        # All texts have "c"; whether they have "a" or "b" is a word of the text.
+        "several": [["c", *("a" * ("un" in t.split())), *("b" * ("trois" in t.split()))] for t in texts],
+        "numbers": [len(text) / 7 + 3 * text.count("deux") for text in texts],
+    }
+    for name, labels in every.items():
+        rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+        (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        task = "multi-label" if name == "several" else "regression"
+        words = [
+            "prepare",
+            f"{root}/{name}.jsonl",
+            "--task",
+            task,
+            "--valid",
+            "0.2",
+            "--out",
+            f"{root}/{name}",
+        ]
+        assert preprocess(words) == 0
+    return root
+
+
+def features_of(splits):
+    words = TfidfVectorizer(ngram_range=(1, 2))
+    return words.fit_transform(splits.train.texts), words.transform(splits.test.texts)
+
+
+def test_multi_label_equals_one_versus_rest(folders):
+    splits = read_folder(folders / "several/text")
+    fitted = fit(splits, Features())
+    train, test = features_of(splits)
+    y = splits.targets(splits.train)
+    model = OneVsRestClassifier(LogisticRegression(C=fitted.strength, tol=1e-6, max_iter=5000)).fit(train, y)
+    found = fitted.probabilities(splits.test.texts)
+    k = fitted.classes.index("c")
+    others = [i for i in range(3) if i != k]
+    assert found[:, others] == pytest.approx(model.predict_proba(test)[:, others], abs=1e-6)
+    assert (found[:, k] > 0.999).all()
+    best = f1_score(
+        splits.targets(splits.valid), fitted.probabilities(splits.valid.texts) >= 0.5, average="micro"
+    )
+    assert fitted.valid_scores[fitted.strength] == max(fitted.valid_scores.values()) == pytest.approx(best)
+
+
+def test_regression_equals_ridge(folders):
+    splits = read_folder(folders / "numbers/text")
+    fitted = fit(splits, Features())
+    assert tuple(fitted.valid_scores) == STRENGTHS
+    train, test = features_of(splits)
+    y = splits.targets(splits.train)
+    ridge = Ridge(alpha=1 / fitted.strength).fit(train.toarray(), y)  # scaling the labels changes nothing
+    assert fitted.probabilities(splits.test.texts)[:, 0] == pytest.approx(
+        ridge.predict(test.toarray()), abs=1e-3
+    )
+    assert set(fitted.most_informative(3)) == {"higher", "lower"}
+
+
+@pytest.mark.parametrize("name", ["several", "numbers"])
+def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
+    text = folders / name / "text"
+    main([str(text), str(tmp_path)])
+    splits = read_folder(text)
+    wanted = fit(splits, Features())
+    saved = Tfidf.read(tmp_path / TFIDF)
+    assert saved.meaning == wanted.labels
+    (tmp_path / "manifest.json").write_text(
+        json.dumps(
+            {"schema": 1, "status": "finished", "arm": "tfidf", "init": "tfidf", "seed": 0, "recipe": "r",
+             "command": [], "data": {"path": "x", "sha256": {}}}
+        )
+    )  # fmt: skip
+    model = open_model(tmp_path)
+    rows = model.text_input.encode(splits.test.texts).rows
+    outputs = model.labels.outputs(model.network.logits(rows))
+    assert outputs == pytest.approx(wanted.probabilities(splits.test.texts), abs=1e-9)
+    arrays = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-test.jsonl"))
+    assert arrays.outputs == pytest.approx(outputs, abs=1e-9)
+    assert np.array_equal(arrays.targets, splits.targets(splits.test))
+    if name == "several":
+        assert read_thresholds(tmp_path) == dict(zip(saved.classes, saved.meaning.thresholds, strict=True))
+
+
+def test_a_malformed_label_is_one_error(folders, tmp_path):
+    shutil.copytree(folders / "numbers", tmp_path / "copy")
+    labels = tmp_path / "copy/text/valid.label"
+    labels.write_text("many\n" + labels.read_text().partition("\n")[2])
+    with pytest.raises(UserError, match=r"valid\.label, line 1: label 'many'"):
+        read_folder(tmp_path / "copy/text")

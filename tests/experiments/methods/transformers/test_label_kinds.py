@@ -1,0 +1,166 @@
+"""Multi-label data and numbers with the Transformers Trainer: losses, runs, and initial heads."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from fairseq import tasks
+from fairseq.trainer import Trainer as FairseqTrainer
+from method_runs import measured, train_one, words
+from tiny_runs import make_labelled_data, make_run
+from training import configuration
+
+from roberta_small.common import predictions
+from roberta_small.common.families import FAMILIES
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SCALING, Scaling
+from roberta_small.common.metrics import chosen_thresholds
+from roberta_small.common.run import read_thresholds
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.model import open_model
+from roberta_small.experiments.methods.transformers.initial import initial_model
+from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.trainer import (
+    ClassifierTrainer,
+    Pad,
+    RunLog,
+    read_sentences,
+    training_arguments,
+)
+from roberta_small.export.transformers.networks import to_transformers
+
+HEAD = "sentence_classification_head"
+NO_DROPOUT = {"--dropout": "0", "--attention-dropout": "0", "--pooler-dropout": "0"}
+OTHERS = (MULTI_LABEL, REGRESSION)
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def labelled(request, tmp_path_factory):
+    """(kind, data folder)."""
+    return request.param, make_labelled_data(tmp_path_factory.mktemp("data"), request.param)
+
+
+def changes_for(kind, **changes):
+    number = "3" if kind == MULTI_LABEL else "1"
+    return {
+        KINDS[kind].flags[0]: "",
+        "--num-classes": number,
+        "--best-checkpoint-metric": KINDS[kind].metric,
+        "--lr": "1e-2",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
+    """Transformers' loss follows from `problem_type`; three batches are averaged as one."""
+    kind, data = labelled
+    flags = changes_for(kind, **NO_DROPOUT, **{"--max-epoch": None, "--max-update": "3"})
+    cfg = configuration([data, *words(flags), "--cpu", "--num-workers", "0", "--seed", "1"])
+    task = tasks.setup_task(cfg.task)
+    theirs = FairseqTrainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    recipe = parse(str(data), words(flags | {"--update-freq": str(accumulation)}))
+    task = recipe.task()
+    model = initial_model(recipe, task, None, seed=1)
+    train = read_sentences(task, "train")
+    trainer = ClassifierTrainer(
+        model,
+        recipe,
+        training_arguments(recipe, tmp_path, sentences=len(train), seed=1, bf16=False, cpu=True),
+        train=train,
+        valid={"valid": read_sentences(task, "valid")},
+        labels=task.labels,
+        collate=Pad(1),
+        run=tmp_path,
+        log=RunLog(tmp_path / "tensorboard"),
+        save_best=lambda model: None,
+    )
+    weights = theirs.model.state_dict()
+    model.load_state_dict(to_transformers(weights, FAMILIES["roberta"], head=HEAD, lm_head=False))
+    model.train()
+    theirs.model.train()
+    batches = [Pad(1)([train[i] for i in range(n, n + 11)]) for n in (0, 11, 22)][:accumulation]
+    trainer.current_gradient_accumulation_steps = accumulation
+    size = trainer._get_num_items_in_batch(batches, torch.device("cpu"))
+    for batch in batches:
+        trainer.training_step(model, batch, num_items_in_batch=size)
+
+    total = divisor = 0
+    for batch in batches:
+        net_input = {"src_tokens": batch["input_ids"], "src_lengths": batch["attention_mask"].sum(1)}
+        sample = {"net_input": net_input, "target": batch["labels"], "ntokens": 1}
+        one, number, _ = theirs.criterion(theirs.model, sample)
+        total, divisor = total + one, divisor + number
+    (total / divisor).backward()
+    expected = theirs.model.classification_heads[HEAD].out_proj.weight.grad
+    torch.testing.assert_close(model.classifier.out_proj.weight.grad, expected, atol=1e-6, rtol=1e-4)
+    assert trainer.whole_epoch.loss == pytest.approx((total / divisor).item() / np.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["transformers", "lora"])
+def test_a_run_predicts_what_its_checkpoint_predicts(labelled, tmp_path, method):
+    kind, data = labelled
+    options = ("--lora",) if method == "lora" else ()
+    assert train_one(data, tmp_path, *options, changes=changes_for(kind)) == 0
+    texts = (data / "text/test.input0").read_text().splitlines()
+    found = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-test.jsonl"))
+    wanted = SentenceClassifier.from_run(tmp_path / "checkpoint_best.pt", data=data)
+    assert found.outputs == pytest.approx(wanted.probabilities(texts), abs=1e-5)
+    rows = [json.loads(line) for line in (data / "text/test.label").read_text().splitlines()]
+    assert wanted.labels.thresholds == found.labels.thresholds
+    if kind == REGRESSION:
+        assert found.targets.tolist() == rows
+        config = json.loads((tmp_path / ("base" if options else "model") / "config.json").read_text())
+        assert config["problem_type"] == REGRESSION
+        assert config[SCALING] == wanted.labels.scaling.record()
+    else:
+        names = np.array(found.labels.classes)
+        assert [sorted(names[row].tolist()) for row in found.targets] == [sorted(row) for row in rows]
+        valid = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-valid.jsonl"))
+        best = chosen_thresholds(wanted.labels, valid.targets, valid.outputs)
+        assert read_thresholds(tmp_path) == best
+    assert measured(tmp_path)["reloaded_difference"] < 1e-5
+
+
+def initial(data, kind, checkpoint):
+    recipe = parse(str(data), words(changes_for(kind, **{"--max-positions": "32"})))
+    return initial_model(recipe, recipe.task(), checkpoint, seed=1)
+
+
+def outputs(model, labels, data):
+    recipe = parse(str(data), words(changes_for(labels.kind.name)))
+    batch = Pad(1)([read_sentences(recipe.task(), "test")[i] for i in range(4)])
+    batch.pop("labels")
+    with torch.no_grad():
+        return labels.outputs(model.eval()(**batch).logits.numpy())
+
+
+@pytest.mark.parametrize("labelled", [REGRESSION], indirect=True)
+def test_a_head_for_numbers_is_rescaled_to_the_data(labelled, tmp_path):
+    """The run starts with the same predictions, in the unit of the labels."""
+    kind, data = labelled
+    make_run(data, tmp_path / "run", *KINDS[kind].flags, updates=2)
+    path = tmp_path / "run/checkpoint_best.pt"
+    state = torch.load(path, weights_only=False)
+    other = Scaling(-4.0, 7.5)
+    state["extra_state"]["SentenceClassificationTask"][SCALING] = other.record()
+    torch.save(state, path)
+    labels = open_model(path, data=data).labels
+    assert labels.scaling == other
+    network = open_model(path, data=data).network
+    rows = open_model(path, data=data).examples("test").rows[:4]
+    model = initial(data, kind, path)
+    data_labels = parse(str(data), words(changes_for(kind))).task().labels
+    assert outputs(model, data_labels, data) == pytest.approx(labels.outputs(network.logits(rows)), abs=1e-4)
+
+
+def test_a_head_for_another_kind_of_labels_is_not_loaded(labelled, tmp_path):
+    kind, data = labelled
+    other = {MULTI_LABEL: REGRESSION, REGRESSION: MULTI_LABEL}[kind]
+    theirs = make_labelled_data(tmp_path, other)
+    make_run(theirs, tmp_path / "run", *KINDS[other].flags, updates=1)
+    model = initial(data, kind, tmp_path / "run/checkpoint_best.pt")
+    random = initial(data, kind, None)
+    assert torch.equal(model.classifier.out_proj.weight, random.classifier.out_proj.weight)
+    assert not torch.equal(model.base_model.embeddings.word_embeddings.weight,
+                           random.base_model.embeddings.word_embeddings.weight)  # fmt: skip

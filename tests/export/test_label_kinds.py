@@ -1,0 +1,149 @@
+"""Multi-label classifiers and regressions in Transformers, back in fairseq and as ONNX graphs."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from exported_runs import PAD, padded_ids
+from sklearn.metrics import f1_score
+from tiny_runs import make_labelled_run
+from transformers import AutoTokenizer, pipeline
+
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SCALING, Labels
+from roberta_small.common.predictions import ValuePrediction
+from roberta_small.common.run import THRESHOLDS, read_thresholds
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.graph import Metadata
+from roberta_small.eval.model import open_model
+from roberta_small.export.__main__ import main
+from roberta_small.export.onnx import Logits, open_classifier
+from roberta_small.export.onnx_report import Measured, document, table
+from roberta_small.export.transformers.folder import load_folder
+from roberta_small.export.transformers.to_fairseq import convert_back
+from roberta_small.export.transformers.to_transformers import convert
+from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES
+
+TEXTS = ["un livre magnifique", "déçu et long", "livre banal " * 30, ""]
+
+
+@pytest.fixture(scope="module", params=[MULTI_LABEL, REGRESSION])
+def exported(request, tmp_path_factory):
+    """(kind, run, folder of Transformers)."""
+    root = tmp_path_factory.mktemp(request.param)
+    _, run = make_labelled_run(root, request.param)
+    convert(run, root / "folder")
+    return request.param, run, root / "folder"
+
+
+def outputs(path, texts=TEXTS):
+    return SentenceClassifier.from_run(path).probabilities(texts)
+
+
+def test_transformers_knows_the_kind_and_computes_the_same_loss(exported):
+    kind, run, folder = exported
+    labels = open_model(run).labels
+    model = load_folder(folder).model
+    assert model.config.problem_type == kind
+    assert model.config.num_labels == labels.size
+    ids_BL = padded_ids(model.config.vocab_size)
+    targets = torch.rand(4) if kind == REGRESSION else (torch.rand(4, labels.size) < 0.5).float()
+    found = model(ids_BL, attention_mask=(ids_BL != PAD).long(), labels=targets)
+    total, size = OBJECTIVES[kind].loss(found.logits, targets)
+    assert float(found.loss) == pytest.approx(float(total) / size, rel=1e-5)
+
+
+def test_a_pipeline_computes_the_same_outputs(exported):
+    """Without arguments: Transformers reads the activation from `problem_type`."""
+    kind, run, folder = exported
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    classify = pipeline("text-classification", model=load_folder(folder).model, tokenizer=tokenizer)
+    found = classify(TEXTS[:2], top_k=None, truncation=True)
+    wanted = SentenceClassifier.from_run(run).predict(TEXTS[:2])
+    config = json.loads((folder / "config.json").read_text())
+    for ours, theirs in zip(wanted, found, strict=True):
+        if kind == MULTI_LABEL:
+            scores = {one["label"]: one["score"] for one in theirs}
+            assert scores == pytest.approx(ours.probabilities, abs=1e-5)
+        else:
+            (one,) = theirs
+            scaling = config[SCALING]
+            assert scaling["mean"] + scaling["scale"] * one["score"] == pytest.approx(
+                ours.predicted, abs=1e-5
+            )
+    if kind == MULTI_LABEL:
+        assert json.loads((folder / THRESHOLDS).read_text()) == read_thresholds(run)
+
+
+def test_back_in_fairseq_it_predicts_the_same(exported, tmp_path):
+    _, run, folder = exported
+    convert_back(folder, tmp_path / "back/model.pt")
+    assert open_model(tmp_path / "back").labels == open_model(run).labels
+    assert outputs(tmp_path / "back") == pytest.approx(outputs(run), abs=1e-6)
+
+
+@pytest.mark.parametrize("source", ["run", "folder"])
+def test_the_graph_is_made_of_a_network_with_the_same_outputs(exported, source):
+    """Its metadata contain what the logits mean."""
+    _, run, folder = exported
+    classifier = open_classifier(run if source == "run" else folder)
+    wanted = open_model(run)
+    assert classifier.model.labels == wanted.labels
+    rows = wanted.examples("test").rows
+    logits_NK = np.concatenate([by_torch(classifier, row) for row in rows])
+    assert logits_NK == pytest.approx(wanted.network.logits(rows), abs=1e-5)
+    if source == "run":
+        metadata = classifier.metadata()
+        text = metadata.to_text() | {"classes": json.dumps(classifier.model.classes)}
+        assert Metadata.from_text(text, run) == metadata
+
+
+def by_torch(classifier, row):
+    with torch.no_grad():
+        ids_1L = torch.from_numpy(row)[None]
+        return Logits(classifier)(ids_1L, (ids_1L != PAD).long()).numpy()
+
+
+@pytest.mark.parametrize("exported", [REGRESSION], indirect=True)  # the exporter takes seconds
+def test_a_graph_with_one_output_predicts_the_same(exported, tmp_path, capsys):
+    _, run, _ = exported
+    out, report = tmp_path / "graph.onnx", tmp_path / "report.json"
+    assert main(["onnx", str(run), "--out", str(out), "--report", str(report)]) == 0
+    assert "pearson" in capsys.readouterr().out
+    torch_form, graph = json.loads(report.read_text())["forms"]
+    assert graph["value"] == pytest.approx(torch_form["value"], abs=1e-4)
+    assert open_model(out).labels == open_model(run).labels
+    assert outputs(out) == pytest.approx(outputs(run), abs=1e-4)
+    assert all(isinstance(one, ValuePrediction) for one in SentenceClassifier.from_run(out).predict(TEXTS))
+
+
+def test_forms_of_several_labels_are_compared_by_their_metric():
+    rng = np.random.default_rng(1)
+    labels = Labels(KINDS[MULTI_LABEL], ("a", "b", "c"), thresholds=(0.3, 0.5, 0.6))
+    targets_NK = rng.random((40, 3)) < 0.4
+    logits_NK = (targets_NK + rng.normal(size=(40, 3))).astype(np.float32)
+    other_NK = logits_NK + rng.normal(size=(40, 3)).astype(np.float32)
+    measured = [Measured("torch", logits_NK, 0.5, None), Measured("int8", other_NK, 0.5, 1.0)]
+    found = document(measured, targets_NK, "test", labels)
+    first, last = found["forms"]
+    assigned = [labels.assigned(labels.outputs(one)) for one in (logits_NK, other_NK)]
+    f1, other_f1 = (f1_score(targets_NK, one, average="micro") for one in assigned)
+    assert first["value"] == pytest.approx(f1)
+    assert last["difference"] == pytest.approx(other_f1 - f1)
+    low, high = last["interval"]
+    assert low < last["difference"] < high
+    assert last["same_labels"] == pytest.approx(100 * (assigned[0] == assigned[1]).all(axis=1).mean())
+    assert f"{other_f1 - f1:+.4f}" in table(found)
+    without = document(measured, None, "test", labels)
+    assert without["forms"][1]["value"] is None
+    assert "micro f1 was not measured" in table(without)
+
+
+def test_the_model_card_has_what_the_outputs_need(exported):
+    kind, run, folder = exported
+    card = (folder / "README.md").read_text()
+    if kind == MULTI_LABEL:
+        assert THRESHOLDS in card
+        assert "glad, very" in card
+    else:
+        assert f"{open_model(run).labels.scaling.mean:.6g}" in card

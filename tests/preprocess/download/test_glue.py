@@ -1,0 +1,165 @@
+"""GLUE: files of the same form as the official ones, to JSON lines, to data folders, to a submission."""
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roberta_small.common.label_kinds import KINDS, REGRESSION, SINGLE_LABEL, kind_of_report
+from roberta_small.eval.predict.output import GlueWriter, TextPrediction
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.download import command
+from roberta_small.preprocess.download.fetch import Digest
+from roberta_small.preprocess.download.glue import MRPC_DEV, MRPC_TEST, MRPC_TRAIN, TASKS
+
+COUNT = 30
+MNLI = (
+    "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse "
+    "sentence2_parse sentence1 sentence2"
+)
+STSB = "index genre filename year old_index source1 source2 sentence1 sentence2"
+HEADERS = {
+    "CoLA": ("", "index sentence"),
+    "SST-2": ("sentence label", "index sentence"),
+    "STS-B": (f"{STSB} score", STSB),
+    "QQP": ("id qid1 qid2 question1 question2 is_duplicate", "id question1 question2"),
+    "MNLI": (f"{MNLI} label1 gold_label", MNLI),
+    "QNLI": ("index question sentence label", "index question sentence"),
+    "RTE": ("index sentence1 sentence2 label", "index sentence1 sentence2"),
+    "WNLI": ("index sentence1 sentence2 label", "index sentence1 sentence2"),
+}
+"""The columns of train and dev, and those of test."""
+LABELS = {"QNLI": "entailment not_entailment", "RTE": "entailment not_entailment"}
+LABELS |= {"MNLI": "entailment neutral contradiction"}
+LABELS |= {"STS-B": " ".join(f"{i / 7:.3f}" for i in range(COUNT))}
+
+
+def label_of(task, i):
+    names = LABELS.get(task, "0 1").split()
+    return names[i % len(names)]
+
+
+def table(task, split):
+    """A table with an unbalanced quote in each text, as official ones have."""
+    train, test = (header.split() for header in HEADERS[task])
+    if task == "CoLA" and split != "test":
+        rows = [("bc04", label_of(task, i), "", f'{split} " {i}') for i in range(COUNT)]
+        return "".join("\t".join(row) + "\n" for row in rows).encode()
+    columns = test if split.startswith("test") else train
+    lines = ["\t".join(columns)]
+    for i in range(COUNT):
+        cells = [f'{split} "{name} {i}' for name in columns]
+        if not split.startswith("test"):
+            cells[-1] = label_of(task, i)
+        lines.append("\t".join(cells))
+    return "\n".join(lines).encode() + b"\n"
+
+
+def mrpc(count):
+    lines = ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+    lines += [f"{i % 2}\t{i}\t{i + 100}\tfirst {i}\tsecond {i}" for i in range(count)]
+    return "\n".join(lines).encode() + b"\n"
+
+
+@pytest.fixture
+def local(tmp_path, monkeypatch):
+    """A folder with all files, whose digests are then the expected ones."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "local"
+    folder.mkdir()
+    for task in TASKS:
+        with zipfile.ZipFile(folder / task.archive, "w") as archive:
+            for member, split in task.members().items():
+                content = table(task.name, split)
+                if task.name == "QQP" and split == "train":
+                    content += b"9\t1\t2\tone question\n"  # as some rows of the official file
+                archive.writestr(member, content)
+    (folder / MRPC_TRAIN).write_bytes(mrpc(COUNT))
+    (folder / MRPC_TEST).write_bytes(mrpc(9))
+    (folder / MRPC_DEV).write_text("".join(f"{i}\t{i + 100}\n" for i in range(0, COUNT, 3)))
+    expect(monkeypatch, folder)
+    return folder
+
+
+def expect(monkeypatch, folder):
+    def of(name):
+        return Digest("sha256", hashlib.sha256((folder / name).read_bytes()).hexdigest())
+
+    sources = [
+        replace(source, files={name: of(name) for name in source.files})
+        for source in (command.GLUE, command.MRPC)
+    ]
+    monkeypatch.setitem(command.SOURCES, "glue", tuple(sources))
+
+
+def rows(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_task(local, capsys):
+    assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 0
+    for task in TASKS:
+        single = len(task.texts) == 1
+        for split in task.members().values():
+            found = rows(f"glue/{task.name}/{split}.jsonl")
+            assert len(found) == COUNT, (task.name, split)
+            texts = {"sentence"} if single else {"sentence1", "sentence2"}
+            assert all('"' in row[name] for row in found for name in texts)
+            if split.startswith("test"):
+                assert [row["index"] for row in found] == list(range(COUNT))
+                assert set(found[0]) == texts | {"index"}
+            else:
+                labels = [row["label"] for row in found]
+                wanted = [label_of(task.name, i) for i in range(COUNT)]
+                assert labels == ([float(label) for label in wanted] if task.name == "STS-B" else wanted)
+    assert "left out" in next(line for line in capsys.readouterr().out.splitlines() if "QQP/train" in line)
+    train, valid, test = (rows(f"glue/MRPC/{split}.jsonl") for split in ("train", "valid", "test"))
+    assert [row["sentence1"] for row in valid] == [f"first {i}" for i in range(0, COUNT, 3)]
+    assert len(train) + len(valid) == COUNT
+    assert valid[1] == {"sentence1": "first 3", "sentence2": "second 3", "label": "1"}
+    assert test[8] == {"index": 8, "sentence1": "first 8", "sentence2": "second 8"}
+
+
+@pytest.mark.parametrize(("task", "kind"), [("STS-B", REGRESSION), ("RTE", SINGLE_LABEL)])
+def test_a_task_is_prepared_without_further_options(local, task, kind):
+    assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 0
+    files = [f"glue/{task}/train.jsonl", "--valid", f"glue/{task}/valid.jsonl", "--test", "none"]
+    assert main(["prepare", *files, "--out", "data"]) == 0
+    assert kind_of_report(json.loads(Path("data/preprocess.json").read_text())) is KINDS[kind]
+    assert (Path("data") / "input1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("RTE", (b"\tnot_entailment\n", b"\tmaybe\n"), r"RTE\.zip: RTE/\w+\.tsv, line 3: label 'maybe'"),
+        ("WNLI", (b"sentence2\tlabel", b"sentence2\tgold"), r"WNLI/\w+\.tsv, line 1: no column label"),
+        ("STS-B", (b"\t0.143\n", b"\tmany\n"), r"STS-B/\w+\.tsv, line 3: label 'many'"),
+    ],
+)
+def test_another_content_is_one_error(local, monkeypatch, capsys, task, change, message):
+    (archive,) = [one.archive for one in TASKS if one.name == task]
+    with zipfile.ZipFile(local / archive) as old:
+        members = {name: old.read(name).replace(*change) for name in old.namelist()}
+    with zipfile.ZipFile(local / archive, "w") as new:
+        for name, content in members.items():
+            new.writestr(name, content)
+    expect(monkeypatch, local)
+    assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 1
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+
+
+def test_a_submission_has_the_index_of_the_file_and_the_prediction():
+    stream = io.StringIO()
+    writer = GlueWriter(stream)
+    writer.write(TextPrediction(0, "a", {"0": 0.3, "1": 0.7}, cells={"index": 17}))
+    writer.write(TextPrediction(1, "b", {"entailment": 0.9, "not_entailment": 0.1}))
+    writer.write(TextPrediction(2, "c", {}, answer=3.14159))
+    writer.close()
+    assert stream.getvalue() == "index\tprediction\n17\t1\n1\tentailment\n2\t3.142\n"

@@ -1,0 +1,158 @@
+"""Multi-label and numeric labels in `prepare`: what is detected, written and refused."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_tokenizers
+
+from roberta_small.preprocess.__main__ import main
+
+NUMBERS = [f"{i % 13 / 2.5:.3f}" for i in range(60)]
+LISTS = [["a"], ["a", "b"], [], ["b", "two words"]] * 15
+KIND = "label_kind"
+
+
+def texts(count=60):
+    return [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count, 2))]
+
+
+def write_csv(path, labels, header=("text", "label")):
+    rows = [
+        (text, *([label] if isinstance(label, str) else label))
+        for text, label in zip(texts(len(labels)), labels, strict=True)
+    ]
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def write_lines(path, labels):
+    rows = [{"text": text, "label": label} for text, label in zip(texts(len(labels)), labels, strict=True)]
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def prepare(*words, expect=0):
+    assert main(["prepare", *map(str, words), "--out", "data"]) == expect
+
+
+def report():
+    return json.loads(Path("data/preprocess.json").read_text())
+
+
+def lines(split):
+    return Path(f"data/text/{split}.label").read_text().splitlines()
+
+
+def rows_of(split):
+    """The labels in the binary file, by fairseq."""
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load("data/label/dict.txt")
+    dataset = data_utils.load_indexed_dataset(f"data/label/{split}", dictionary)
+    return [[dictionary[i] for i in dataset[n].tolist()] for n in range(len(dataset))]
+
+
+def test_numbers_are_detected_and_standardized_on_train(workdir, capsys):
+    prepare(write_csv("a.csv", NUMBERS))
+    assert "regression" in capsys.readouterr().out
+    values = np.array(lines("train"), dtype=float)
+    assert report()[KIND] == "regression"
+    assert report()["labels"] == []
+    assert report()["label_scaling"] == {"mean": values.mean(), "scale": values.std()}
+    assert Path("data/label/train.label").read_text().split() == lines("train")
+    assert "label/train.label" in report()["files"]
+    parts = [len(lines(split)) for split in ("train", "valid", "test")]
+    assert parts == [48, 6, 6]
+    # Stratified by ranges: valid covers the range of the labels.
+    assert max(map(float, lines("valid"))) > 3
+    assert min(map(float, lines("valid"))) < 2
+
+
+def test_numbers_are_classes_or_classes_numbers_on_request(workdir):
+    prepare(write_csv("a.csv", ["1", "2", "3"] * 20), "--task", "regression")
+    assert report()[KIND] == "regression"
+    prepare(write_csv("a.csv", NUMBERS), "--task", "classification", "--overwrite")
+    assert KIND not in report()
+    assert len(report()["labels"]) == 13
+
+
+@pytest.mark.parametrize("kind", ["lists", "text", "python", "separated", "columns"])
+def test_all_ways_to_write_several_labels_give_the_same_data(workdir, kind):
+    names = sorted({name for labels in LISTS for name in labels})
+    cells = [[str(int(name in labels)) for name in names] for labels in LISTS]
+    files = {
+        "lists": lambda: [write_lines("a.jsonl", LISTS)],
+        "text": lambda: [write_csv("a.csv", [json.dumps(labels) for labels in LISTS])],
+        "python": lambda: [write_csv("a.csv", [str(labels) for labels in LISTS])],
+        "separated": lambda: [
+            write_csv("a.csv", ["; ".join(labels) or ";" for labels in LISTS]), "--label-separator", ";",
+        ],
+        "columns": lambda: [
+            write_csv("a.csv", cells, ("text", *names)), "--label-column", *names,
+        ],
+    }  # fmt: skip
+    prepare(*files[kind]())
+    assert report()[KIND] == "multi_label_classification"
+    assert sorted(report()["labels"]) == names
+    for split in ("train", "valid", "test"):
+        expected = [json.loads(line) for line in lines(split)]
+        assert [sorted(row[:-1]) for row in rows_of(split)] == expected
+        assert all(row[-1] == "</s>" for row in rows_of(split))
+    found = [labels for split in ("train", "valid", "test") for labels in map(json.loads, lines(split))]
+    assert sorted(found) == sorted(map(sorted, LISTS))
+
+
+def test_labels_that_look_alike_are_merged(workdir):
+    prepare(write_lines("a.jsonl", [["a", "B"], ["A", "b"], ["a", "b"]] * 20), "--merge-labels")
+    assert sorted(report()["labels"]) == ["a", "b"]
+
+
+def test_line_files_are_binarized_with_their_task(workdir):
+    prepare(write_lines("a.jsonl", LISTS))
+    words = ["--tokenized", "--dict", "data/input0/dict.txt", "--trainpref", "data/text/train"]
+    assert main(["binarize", *words, "--task", "multi-label", "--out", "again"]) == 0
+    assert Path("again/label/train.bin").read_bytes() == Path("data/label/train.bin").read_bytes()
+    assert json.loads(Path("again/preprocess.json").read_text())[KIND] == report()[KIND]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words", "named"),
+    [
+        ([*NUMBERS, "many"], ("--task", "regression"), ("a.csv, line 62", "'many'")),
+        ([*NUMBERS, "nan"], ("--task", "regression"), ("a.csv, line 62", "'nan'")),
+        (["3"] * 30, ("--task", "regression"), ("a.csv", "3")),
+        (NUMBERS, ("--merge-labels",), ("--merge-labels",)),
+        (NUMBERS, ("--label-separator", "|", "--task", "regression"), ("--label-separator", "--task")),
+        (NUMBERS, ("--label-separator", " "), ("--label-separator",)),
+        (['["a", 1]', '[["b"]]'] * 20, (), ("a.csv, line 3", "['b']")),
+        (['["a"]'] * 30, (), ("a.csv", "1 label")),
+    ],
+)
+def test_contradictory_labels_are_one_error(workdir, capsys, labels, words, named):
+    prepare(write_csv("a.csv", labels), *words, expect=1)
+    error = capsys.readouterr().err
+    assert all(fact in error for fact in named)
+    assert not Path("data").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--label-column", "a", "b"), ("a.csv, line 3", "'b'", "'maybe'")),
+        (("--label-column", "a", "c"), ("'c'",)),
+        (("--label-column", "a", "a"), ("'a' twice",)),
+        (("--label-column", "a", "b", "--task", "regression"), ("--task regression", "2 columns")),
+        (("--label-column", "a", "b", "--label-separator", "|"), ("--label-separator",)),
+    ],
+)
+def test_wrong_columns_of_labels_are_one_error(workdir, capsys, words, named):
+    cells = [["1", "0"], ["0", "1"]] * 20
+    if "maybe" in str(named):
+        cells[1][1] = "maybe"
+    prepare(write_csv("a.csv", cells, ("text", "a", "b")), *words, expect=1)
+    error = capsys.readouterr().err
+    assert all(fact in error for fact in named)
