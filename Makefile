@@ -19,7 +19,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-checkpoints test-fairseq test-docs test-systems lint bench update-constraints
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-checkpoints test-fairseq test-long test-systems lint bench update-constraints
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data:
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests except those of the other targets
-	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq and not docs and not checkpoints" $(PARALLEL)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq and not long and not checkpoints" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
@@ -55,8 +55,8 @@ test-checkpoints: $(VENV)/installed  ## real checkpoints of others, there and ba
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq
 
-test-docs: $(VENV)/installed  ## the commands of the documentation and the notebook, from start to end (5 minutes)
-	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m docs $(PARALLEL)
+test-long: $(VENV)/installed  ## the commands of the documentation and the notebook, and the longest tests (10 minutes)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long $(PARALLEL)
 
 test-systems:  ## the README's commands in clean Debian 12, 13, unstable and Ubuntu 24.04 (root; debootstrap; two hours, 33 GB in data/systems)
 	python3 tests/systems/clean_systems.py $(ARGS)

@@ -45,7 +45,13 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+LONG = ("byte-level", "wordpiece")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[pytest.mark.long] if kind in LONG else []) for kind in KINDS],
+)
 def ways(request, tmp_path_factory):
     """Name of each way -> a function from texts to probabilities by class."""
     root = tmp_path_factory.mktemp(request.param)

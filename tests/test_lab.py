@@ -101,7 +101,7 @@ def shown(notebook, pattern, kind):
     return [output.data[kind] for output in outputs(notebook, pattern) if kind in output.get("data", {})]
 
 
-@pytest.mark.docs
+@pytest.mark.long
 @pytest.mark.slow  # six training runs, a minute on two idle cores
 def test_every_cell_runs_and_shows_what_it_promises(executed):
     notebook, files = executed
@@ -141,7 +141,7 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
     assert (files / "classifier/classifier.json").is_file()
 
 
-@pytest.mark.docs
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_initialization_from_unlabelled_text_is_better(executed):
     _, files = executed

@@ -37,7 +37,7 @@ def run(here, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["train", "camembert"])
+@pytest.mark.parametrize("family", ["train", pytest.param("camembert", marks=pytest.mark.long)])
 def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     make = tiny_tokenizers.FAMILIES.get(family)
     options = ["--tokenizer", str(make(reviews / family))] if make else []

@@ -113,7 +113,7 @@ def run(block, clone, path=""):
         assert not WARNING.search(done.stdout + done.stderr), output
 
 
-@pytest.mark.docs
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_marked_commands_run(clone):
     blocks = marked("run")

@@ -22,6 +22,8 @@ from roberta_small.preprocess.__main__ import main as preprocess
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"very bad", "good"}
+LONG = (("distilbert", False), ("electra", True), ("flaubert", False))
+"""Further families, and whether their data are pairs."""
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +104,11 @@ def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "pairs"), [("bert", True), ("distilbert", False), ("electra", True), ("flaubert", False)]
+    ("family", "pairs"),
+    [
+        ("bert", True),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in LONG),
+    ],
 )
 def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
     monkeypatch.chdir(tmp_path)
@@ -165,7 +171,7 @@ def test_what_cannot_be_represented_is_refused_before_data_are_prepared(tmp_path
 PAGE = ROOT / "docs/how-to/which-encoder.md"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_commands_of_the_page_on_encoders_run(tmp_path):
     """As written, with small models in place of those on the hub, and of a published checkpoint."""
     tiny_models.write(tmp_path / "encoder", "bert", "encoder")

@@ -157,6 +157,7 @@ def test_stock_runs_of_the_sweep_validate_and_save(settings, number):
         assert list((settings.scratch / "sweep" / "stock" / init / "tensorboard").rglob("events*"))
 
 
+@pytest.mark.long
 def test_commands_are_measured_from_start_to_end(settings, tmp_path, monkeypatch):
     """All but those with a graph, whose export takes seconds, and the training, which prepares the others."""
     run, prepared = start._run, []
@@ -177,6 +178,7 @@ def test_commands_are_measured_from_start_to_end(settings, tmp_path, monkeypatch
     assert len((tmp_path / "start" / "predicted.csv").read_text().splitlines()) == 21
 
 
+@pytest.mark.long
 def test_all_servers_have_the_same_results(settings, tmp_path):
     make_sample(tmp_path / "sample")
     data = tmp_path / "sample" / "reviews"

@@ -236,7 +236,9 @@ def test_every_family_is_found():
     assert set(EVERY) == set(families.FAMILIES)
 
 
-@pytest.mark.parametrize("family", ["roberta", "bert", "distilbert"])
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(name, marks=pytest.mark.long) for name in ("roberta", "distilbert"))]
+)
 def test_a_classifier_with_mean_pooling_comes_back(tmp_path, family):
     """Trained with --pooling mean: a class of this project in the folder, with the same probabilities."""
     folder = tmp_path / "tokenizer"
