@@ -234,14 +234,8 @@ def test_bf16_is_close_to_fp32():
     torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
 
 
-@pytest.fixture
-def gpu_code_path(monkeypatch):
-    """Use the code path of a GPU on the CPU."""
-    monkeypatch.setattr(attention, "one_by_one", lambda x: False)
-
-
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_the_gpu_code_path_gives_the_same_logits_and_gradients(pooling, monkeypatch):
+def test_the_gpu_code_path_gives_the_same_logits_and_gradients(gpu_path, pooling, monkeypatch):
     model, tokens = build(pooling=pooling), sentences()
     found = []
     for one_by_one in (True, False):
@@ -256,7 +250,7 @@ def test_the_gpu_code_path_gives_the_same_logits_and_gradients(pooling, monkeypa
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_gpu_code_path_trains_with_dropout_and_accepts_padding_only(gpu_code_path, precision):
+def test_the_gpu_code_path_trains_with_dropout_and_accepts_padding_only(gpu_path, precision):
     model = build(dropout=0.1, attention_dropout=0.1, precision=precision).train()
     model(sentences(), classification_head_name=HEAD)[0].sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
