@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -200,13 +200,21 @@ class Packing:
         """The same on a device."""
         if device.type == "cpu":
             return self
-        moved = {name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(self).items()}
+        moved: dict[str, Any] = {
+            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(self).items()
+        }
         return Packing(**moved)
 
     @property
     def tokens(self) -> int:
         """The sum of the lengths."""
         return sum(self.lengths)
+
+    def real_index(self) -> Tensor:
+        """The index of each token in the flattened batch, without padding: int64 (`tokens`,)."""
+        if self.index_T is None:
+            return torch.arange(self.tokens, device=self.positions_T.device)
+        return self.index_T[: self.tokens]
 
     def pack(self, x_BL: Tensor) -> Tensor:
         """(B, L, ...) -> (T, ...)."""

@@ -31,6 +31,7 @@ from fairseq.tasks import FairseqTask
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError
 from roberta_small.common.metrics import logged
+from roberta_small.fairseq_plugin.tasks.batches import host_targets, known_packing
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
         self.head_name = cfg.classification_head_name
         self.label_smoothing = checked_smoothing(cfg.label_smoothing)
         self.class_weights = cfg.class_weights
+        self._weights_K: torch.Tensor | None = None
 
     def prepare(self) -> None:
         """Read and log the class weights, before the first update. Raises `UserError` if they are wrong."""
@@ -115,12 +117,17 @@ class SentenceClassificationCriterion(FairseqCriterion):
                 "use --task sentence_classification"
             )
         logits_BK, _ = model(
-            **sample["net_input"], features_only=True, classification_head_name=self.head_name
+            **sample["net_input"],
+            features_only=True,
+            classification_head_name=self.head_name,
+            **known_packing(model, sample),
         )
         labels_B = sample["target"].view(-1)
         if self.training:
             targets = sample.get("soft_target", labels_B)
-            loss, size = training_loss(logits_BK, targets, self._weights_for(logits_BK), self.label_smoothing)
+            weights_K = self._weights_for(logits_BK)
+            known = None if weights_K is None else weight_of(host_targets(sample), self._host_weights_K)
+            loss, size = training_loss(logits_BK, targets, weights_K, self.label_smoothing, known)
         else:
             loss, size = training_loss(logits_BK, labels_B)
         output = {
@@ -136,9 +143,11 @@ class SentenceClassificationCriterion(FairseqCriterion):
         """float32 (K,) on the device of the logits; 1 for classes that only --num-classes adds."""
         if not self.weights:
             return None
-        weights_K = logits_BK.new_ones(logits_BK.size(-1), dtype=torch.float32)
-        weights_K[: len(self.weights)] = weights_K.new_tensor(list(self.weights.values()))
-        return weights_K
+        if self._weights_K is None:
+            missing = logits_BK.size(-1) - len(self.weights)
+            self._host_weights_K = torch.tensor([*self.weights.values(), *[1.0] * missing])
+            self._weights_K = self._host_weights_K.to(logits_BK.device)
+        return self._weights_K
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
@@ -175,6 +184,7 @@ def training_loss(
     targets: torch.Tensor,
     weights_K: torch.Tensor | None = None,
     smoothing: float = 0.0,
+    size: float | None = None,
 ) -> tuple[torch.Tensor, int | float]:
     """The sum over a batch of the cross-entropy in nats, and the number to divide it by for the mean.
 
@@ -186,23 +196,26 @@ def training_loss(
     `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
     are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
     1). `weights_K` is float32.
-    The number is B without weights.
+    The number is B without weights. With weights it is `weight_of` the targets, and can be given (`size`).
     """
     log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
-    size: int | float = len(targets)
     if targets.dim() == 1:
         loss = F.nll_loss(log_probs_BK, targets, weights_K, reduction="sum")
-        if weights_K is not None:
-            size = float(weights_K[targets].sum())
     else:
         p_BK = targets.float() if weights_K is None else targets.float() * weights_K
         loss = -(p_BK * log_probs_BK).sum()
-        if weights_K is not None:
-            size = float(p_BK.sum())
+    if size is None:
+        size = len(targets) if weights_K is None else weight_of(targets, weights_K)
     if smoothing:
         weighted_BK = log_probs_BK if weights_K is None else log_probs_BK * weights_K
         loss = (1 - smoothing) * loss - smoothing / logits_BK.size(-1) * weighted_BK.sum()
     return loss, size
+
+
+def weight_of(targets: torch.Tensor, weights_K: torch.Tensor) -> float:
+    """The sum of the weights of targets, which are as in `training_loss`; a GPU waits."""
+    weights = weights_K[targets] if targets.dim() == 1 else targets.float() * weights_K
+    return float(weights.sum())
 
 
 def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:

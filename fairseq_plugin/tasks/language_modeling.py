@@ -15,7 +15,7 @@ scores, C embedding size, V vocabulary size, n positions at a time.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -33,6 +33,7 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import parameters
+from roberta_small.fairseq_plugin.tasks.batches import packing_of, scored_of
 from roberta_small.preprocess.dictionary import PADDING_PREFIX, WORD_START
 
 ROWS = 128
@@ -70,14 +71,13 @@ class FastMaskedLmCriterion(FairseqCriterion):
         """The loss of a batch, the number of masked tokens, and the logging output."""
         if not hasattr(model, "masked_lm_loss"):
             raise UserError("--criterion fast_masked_lm needs --arch roberta_small; or use masked_lm")
-        tokens_BL, target_BL = sample["net_input"]["src_tokens"], sample["target"]
-        masked_BL = target_BL.ne(self.padding_idx)
-        sample_size = int(masked_BL.sum())
-        bags_BV = self._bags(model, tokens_BL, masked_BL, target_BL) if self.bag_of_words else None
-        # Computed before the forward pass is queued on a GPU, because it synchronizes.
+        tokens_BL, packing = sample["net_input"]["src_tokens"], packing_of(sample, self.padding_idx)
+        index_M, target_M = scored_of(sample, self.padding_idx)
+        bags_BV = self._bags(model, tokens_BL, sample["target"]) if self.bag_of_words else None
+        sample_size = len(index_M)
         scored = sample_size + (0 if bags_BV is None else len(bags_BV))
-        flops = self._flops(model, tokens_BL, scored)
-        loss, bag_loss = model.masked_lm_loss(tokens_BL, masked_BL, target_BL, bags_BV)
+        flops = self._flops(model, packing.lengths, scored)
+        loss, bag_loss = model.masked_lm_loss(tokens_BL, index_M, target_M, bags_BV, packing)
         return loss, sample_size, {
             "loss": (loss - bag_loss).detach(),
             "bag_loss": bag_loss / self.bag_of_words if self.bag_of_words else 0.0,
@@ -87,10 +87,9 @@ class FastMaskedLmCriterion(FairseqCriterion):
             "flops": flops,
         }  # fmt: skip
 
-    def _bags(
-        self, model: BaseFairseqModel, tokens_BL: Tensor, masked_BL: Tensor, target_BL: Tensor
-    ) -> Tensor:
+    def _bags(self, model: BaseFairseqModel, tokens_BL: Tensor, target_BL: Tensor) -> Tensor:
         """Soft targets of `<s>`: equal weights for the tokens of its block, fp32 (B, V)."""
+        masked_BL = target_BL.ne(self.padding_idx)
         vocab_size = model.encoder.sentence_encoder.embed_tokens.num_embeddings
         original_BL = torch.where(masked_BL, target_BL, tokens_BL)
         bags_BV = torch.zeros(len(tokens_BL), vocab_size, device=tokens_BL.device)
@@ -99,15 +98,16 @@ class FastMaskedLmCriterion(FairseqCriterion):
         weight_B1 = self.bag_of_words * masked_BL.sum(1, keepdim=True)
         return bags_BV * (weight_B1 / bags_BV.sum(1, keepdim=True).clamp(min=1.0))
 
-    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, scored: int) -> float:
+    def _flops(self, model: BaseFairseqModel, lengths: Sequence[int], scored: int) -> float:
         """FLOPs of the model, forward and backward, with scores at `scored` positions; 0 in evaluation."""
         if not model.training:
             return 0.0
-        args, lengths_B = model.args, tokens_BL.ne(self.padding_idx).sum(1).double()
+        args = model.args
         sizes = args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim
         vocab_size = model.encoder.sentence_encoder.embed_tokens.num_embeddings
         head = parameters.masked_lm_head(args.encoder_embed_dim, vocab_size, scored)
-        return parameters.encoder(*sizes, float(lengths_B.sum()), float(lengths_B.square().sum())) + head
+        squares = float(sum(length**2 for length in lengths))
+        return parameters.encoder(*sizes, float(sum(lengths)), squares) + head
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
@@ -187,6 +187,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                             grads.through_bag_loss(probs, bags, out)
                 if grads is not None:
                     grads.through_product(block, x_NC[block], weight, scores)
+        ctx.on_cpu = x_NC.device.type == "cpu"
         ctx.mark_non_differentiable(bag_loss)
         return loss + bag_loss, bag_loss
 
@@ -194,7 +195,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # Not kept in ctx, so that autograd does not copy the 65 MB of the embeddings.
         grads, ctx.grads = ctx.grads, None
-        if gradient.device.type != "cpu" or gradient != 1.0:  # comparing on a GPU would synchronize
+        if not ctx.on_cpu or gradient != 1.0:  # a GPU would wait for the comparison
             grads.scale(gradient)
         return grads.x, grads.release_weight(), grads.bias, None, None, None
 
@@ -295,9 +296,9 @@ class FastLmCriterion(FastMaskedLmCriterion):
             raise UserError("--criterion fast_lm needs --arch causal_lm_small or causal_roberta_small")
         return super().forward(model, sample, reduce)
 
-    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, scored: int) -> float:
+    def _flops(self, model: BaseFairseqModel, lengths: Sequence[int], scored: int) -> float:
         """As for masked models; a linear head lacks their dense layer (C, C)."""
-        total = super()._flops(model, tokens_BL, scored)
+        total = super()._flops(model, lengths, scored)
         if not total or hasattr(model.encoder.lm_head, "dense"):
             return total
         return total - 6.0 * scored * model.args.encoder_embed_dim**2

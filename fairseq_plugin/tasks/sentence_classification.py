@@ -114,6 +114,8 @@ class SentenceClassificationConfig(FairseqDataclass):
 class SentenceClassificationTask(FairseqTask):
     """Sentence classification with a dictionary for the text and one for the class names."""
 
+    pads_right = True
+
     def __init__(self, cfg: SentenceClassificationConfig, dictionary: Dictionary, labels: Dictionary) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
