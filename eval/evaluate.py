@@ -28,7 +28,7 @@ from roberta_small.eval.classifier import in_order_of
 from roberta_small.eval.model import Model, PrecisionMessages, open_model
 from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
 from roberta_small.eval.origin import RunCheckpoint, find_runs
-from roberta_small.eval.texts import MAX_TOKENS, probabilities
+from roberta_small.eval.texts import probabilities
 
 if TYPE_CHECKING:
     from roberta_small.common.metrics import Scored
@@ -257,7 +257,7 @@ def _check_no_unused_options(args: argparse.Namespace) -> None:
         "--dict": args.dict,
         "--precision": args.precision,
         "--device": args.device != "auto",
-        "--max-tokens": args.max_tokens != MAX_TOKENS,
+        "--max-tokens": args.max_tokens,
     }
     if names := [name for name, value in given.items() if value]:
         raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")

@@ -24,7 +24,7 @@ from benchmarks.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BATCH_SIZES = (1, 8, 32)
+BATCH_SIZES, GPU_BATCH_SIZES = (1, 8, 32), (32, 128, 512)
 """Of Transformers; the fastest is used."""
 TRIAL = 200
 """Number of sentences with which each batch size is tried."""
@@ -152,7 +152,9 @@ def transformers_classify(words: str) -> dict[str, Any]:
         return time.perf_counter() - start
 
     reviews = read_reviews(options, "test")
-    classify(reviews[:TRIAL], BATCH_SIZES[0])  # warm-up
-    trials = {size: classify(reviews[:TRIAL], size) for size in BATCH_SIZES}
+    sizes = BATCH_SIZES if device.type == "cpu" else GPU_BATCH_SIZES
+    trial = reviews[: max(TRIAL, 2 * sizes[-1])] if device.type == "cuda" else reviews[:TRIAL]
+    classify(trial, sizes[0])  # warm-up
+    trials = {size: classify(trial, size) for size in sizes}
     best = min(trials, key=trials.__getitem__)
     return {"seconds": [classify(reviews, best)], "batch_size": best, "trials": trials}

@@ -32,15 +32,10 @@ from fairseq.utils import get_perplexity
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.sizes import sizes_of
 from roberta_small.fairseq_plugin.models import parameters
 from roberta_small.fairseq_plugin.tasks.batches import packing_of, scored_of
 from roberta_small.preprocess.dictionary import PADDING_PREFIX, WORD_START
-
-ROWS = 128
-"""Positions whose scores are computed at a time: 16 MB of fp32 for 32,000 vocabulary entries."""
-BLOCK_BYTES = 32 << 20
-"""Size of the gradient of the scores that is kept for one matrix product. malloc maps larger tensors again
-each time (see `experiments/methods/fairseq.py`), and the page faults cost more than the product."""
 
 
 @dataclass
@@ -167,10 +162,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             weight, bias = weight_VC.to(x_NC.dtype), bias_V.to(x_NC.dtype)
             ctx.grads = grads = _Gradients(x_NC, weight_VC, bias_V) if differentiate else None
             loss, bag_loss = torch.zeros((), device=x_NC.device), torch.zeros((), device=x_NC.device)
-            rows = max(1, BLOCK_BYTES // (len(weight) * weight.element_size()))
+            sizes = sizes_of(x_NC.device.type)
+            rows = max(1, sizes.loss_block_bytes // (len(weight) * weight.element_size()))
             for block in _slices(0, len(x_NC), rows):
                 scores = x_NC.new_empty(block.stop - block.start, len(weight))
-                for part in _parts(block, len(target_M)):
+                for part in _parts(block, len(target_M), sizes.loss_rows):
                     out = scores[part.start - block.start : part.stop - block.start]
                     torch.addmm(bias, x_NC[part], weight.t(), out=out)
                     probs, log_sums = softmax_and_log_sum(out)
@@ -216,18 +212,15 @@ def _slices(start: int, stop: int, step: int) -> Iterator[slice]:
         yield slice(at, min(at + step, stop))
 
 
-def _parts(block: slice, targets: int) -> Iterator[slice]:
-    """Slices of at most `ROWS` positions of a block, split at position `targets`, where the bags begin."""
+def _parts(block: slice, targets: int, rows: int) -> Iterator[slice]:
+    """Slices of at most `rows` positions of a block, split at position `targets`, where the bags begin."""
     split = min(max(block.start, targets), block.stop)
-    yield from _slices(block.start, split, ROWS)
-    yield from _slices(split, block.stop, ROWS)
+    yield from _slices(block.start, split, rows)
+    yield from _slices(split, block.stop, rows)
 
 
 class _Gradients:
     """The gradients of `linear_cross_entropy`, accumulated block by block."""
-
-    COLUMNS = 8000
-    """Rows of the output matrix whose gradients are computed at a time."""
 
     def __init__(self, x_NC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> None:
         self.parameter: Tensor | None = weight_VC
@@ -253,7 +246,8 @@ class _Gradients:
     def through_product(self, block: slice, x: Tensor, weight: Tensor, grad_scores: Tensor) -> None:
         """Backpropagate the gradient of a block's scores through the matrix product."""
         torch.mm(grad_scores, weight, out=self.x[block])
-        parts = zip(self.weight.split(self.COLUMNS), grad_scores.split(self.COLUMNS, 1), strict=True)
+        columns = sizes_of(x.device.type).loss_columns
+        parts = zip(self.weight.split(columns), grad_scores.split(columns, 1), strict=True)
         for grad_weight, part in parts:
             if block.start == 0:
                 grad_weight.copy_(part.t() @ x)  # the first block initializes the memory
