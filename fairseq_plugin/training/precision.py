@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from fairseq.modules import layer_norm
 from fairseq.trainer import Trainer
 
 from roberta_small.common.errors import UserError
@@ -105,18 +106,20 @@ def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
     """Replace `Trainer.__init__`, where `--fp16` and `--bf16` take effect first: `check_flags` before it."""
 
     @functools.wraps(original)
-    def build(trainer: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
-        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None))
-        original(trainer, cfg, *args, **kwargs)
+    def build(trainer: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        ours = getattr(getattr(model, "args", None), "precision", None)
+        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
+        original(trainer, cfg, task, model, *args, **kwargs)
 
     return build
 
 
-def check_flags(common: Any, optimizer: str | None = None) -> None:
-    """Raise `UserError` for a precision flag that the device or the optimizer does not support.
+def check_flags(common: Any, optimizer: str | None = None, precision: str | None = None) -> None:
+    """Raise `UserError` for a precision flag that the device, the optimizer or the model does not support.
 
-    `common` is fairseq's `CommonConfig`. On the command line `--bf16` implies a TPU even if there is a GPU
-    (fairseq/options.py, `parse_args_and_arch`), and the optimizer of `--fp16` needs a CUDA device.
+    `common` is fairseq's `CommonConfig`, and `precision` that of a model of this plugin. On the command line
+    `--bf16` implies a TPU even if there is a GPU (fairseq/options.py, `parse_args_and_arch`), and the
+    optimizer of `--fp16` needs a CUDA device.
     """
     on_gpu = torch.cuda.is_available() and not common.cpu
     place = "on a GPU" if on_gpu else "on a CPU"
@@ -124,9 +127,19 @@ def check_flags(common: Any, optimizer: str | None = None) -> None:
         raise UserError(f"--bf16 {place}: fairseq supports it only on TPUs; use --precision bf16")
     if common.fp16 and not on_gpu:
         raise UserError(f"--fp16 {place}: fairseq supports it only on GPUs; use --precision bf16")
+    if precision is not None and on_gpu and layer_norm.has_fused_layernorm:
+        raise UserError(
+            "apex is installed: fairseq would take its LayerNorm, with which this model is not tested; "
+            "uninstall apex"
+        )
     scaled = {"--fp16": common.fp16, "--amp": getattr(common, "amp", False)}
     if optimizer == "fused_adam" and (given := [flag for flag, on in scaled.items() if on]):
         raise UserError(
             f"{given[0]}: --optimizer fused_adam does not support loss scaling; use --precision bf16, or "
             "--optimizer adam"
+        )
+    if precision in ("auto", "bf16") and (given := [flag for flag, on in scaled.items() if on]):
+        raise UserError(
+            f"{given[0]} with --precision {precision}: two precisions; add --precision fp32, or omit "
+            f"{given[0]}"
         )
