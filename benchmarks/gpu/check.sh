@@ -32,6 +32,7 @@ step() { # NAME SECONDS COMMAND...: run it if it was requested and fits, and add
     local name=$1 most=$2 begin=$SECONDS code state=ok
     shift 2
     [[ $steps == *" $name "* || $name == install || $name == data ]] || return 0
+    [ "$device" = cuda ] || most=$((4 * most))
     [ "$most" -le $((limit - SECONDS)) ] || most=$((limit - SECONDS))
     if [ "$most" -lt 10 ]; then
         state="skipped: no time left"
@@ -62,11 +63,11 @@ fi
 export python
 
 data=$work/data dictionary=pretrained/roberta_small_fr/dict.txt weights=pretrained/roberta_small_fr/model.safetensors
-tiny=() sentences=3200 few="--updates 60 --warm-up 10" long="--updates 150 --warm-up 10" limits="--max-epoch 1"
+tiny=() collect=() sentences=3200 few="--updates 60 --warm-up 10" long="--updates 150 --warm-up 10" limits="--max-epoch 1"
 start="--seeds 1 2 3 --inits random pretrained --pretrained $weights"
 tuned="--seeds 1 --inits pretrained --pretrained $weights"
 if [ "$device" = cpu ]; then
-    tiny=(--tiny) sentences=64 few="--updates 5 --warm-up 1" long=$few limits="--max-update 2"
+    tiny=(--tiny) collect=(--collect-only) sentences=64 few="--updates 5 --warm-up 1" long=$few limits="--max-update 2"
     start="--seeds 1 --inits random" tuned=$start
     head -n 2000 "$dictionary" >"$work/dict.txt"
     dictionary=$work/dict.txt
@@ -96,7 +97,7 @@ methods() {
 }
 export -f machine train trained methods
 step machine 60 bash -c machine
-step tests 150 "$python" -m pytest -m cuda -rA -p no:cacheprovider tests/fairseq_plugin
+step tests 150 "$python" -m pytest -m cuda "${collect[@]}" -rA -p no:cacheprovider tests/fairseq_plugin
 step updates 100 "$python" -m benchmarks.gpu.checks updates "$data" --device "$device" "${tiny[@]}" --out "$out"
 step timing 200 "$python" -m benchmarks.gpu.checks timing "$data" --device "$device" "${tiny[@]}" --out "$out"
 step train 160 bash -c trained

@@ -158,7 +158,7 @@ class CausalLmSmall(CausalRobertaSmall):
 
         `bags` is not supported: the first token does not attend to the tokens it would have to predict.
         """
-        with precision.autocast(self.args.precision, src_tokens.device):
+        with precision.computing(self, src_tokens.device):
             features_BLC, head = self.features(src_tokens, packing), self.encoder.lm_head
             x_MC = features_BLC.flatten(0, 1).index_select(0, index_M)
             if torch.is_autocast_enabled(src_tokens.device.type):

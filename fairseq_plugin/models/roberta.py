@@ -122,7 +122,7 @@ class RobertaSmall(RobertaModel):
 
         With the `packing` of the tokens, a classifier needs not compute it.
         """
-        with precision.autocast(self.args.precision, src_tokens.device):
+        with precision.computing(self, src_tokens.device):
             encoder = self.encoder.sentence_encoder
             whole = return_all_hiddens or not hasattr(encoder, "pooled")
             if classification_head_name is None or (whole and self.args.pooling == "first"):
@@ -135,7 +135,7 @@ class RobertaSmall(RobertaModel):
 
     def features(self, src_tokens: Tensor, packing: Packing | None = None) -> Tensor:
         """The vectors of all tokens after the last layer: (B, L) -> (B, L, C)."""
-        with precision.autocast(self.args.precision, src_tokens.device):
+        with precision.computing(self, src_tokens.device):
             encoded = self.encoder.sentence_encoder(src_tokens, **self._packed(packing))
             return encoded["encoder_out"][0].transpose(0, 1)
 
@@ -177,7 +177,7 @@ class RobertaSmall(RobertaModel):
         Returns:
             The loss, including that of the bags, and the loss of the bags alone (0 without bags).
         """
-        with precision.autocast(self.args.precision, src_tokens.device):
+        with precision.computing(self, src_tokens.device):
             features_BLC = self.features(src_tokens, packing)
             x_MC = features_BLC.flatten(0, 1).index_select(0, index_M)
             if bags is not None:

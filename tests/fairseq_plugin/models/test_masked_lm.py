@@ -1,6 +1,7 @@
 """The blockwise loss over the vocabulary against torch's and fairseq's."""
 
 import argparse
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.sizes import CPU
 from roberta_small.fairseq_plugin.models import parameters as flops
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks import language_modeling
@@ -25,9 +27,8 @@ POSITIONS, VOCAB_SIZE, WIDTH, PAD = 21, 50, 12, 1
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Use several blocks of several parts, with remainders."""
-    monkeypatch.setattr(language_modeling, "ROWS", 3)
-    monkeypatch.setattr(language_modeling, "BLOCK_BYTES", 8 * VOCAB_SIZE * 4)
-    monkeypatch.setattr(language_modeling._Gradients, "COLUMNS", 16)
+    small = replace(CPU, loss_rows=3, loss_block_bytes=8 * VOCAB_SIZE * 4, loss_columns=16)
+    monkeypatch.setattr(language_modeling, "sizes_of", lambda device_type: small)
 
 
 def tensors():
