@@ -90,29 +90,30 @@ class Update:
     def __init__(
         self, log: Callable[..., Any], trainer: Trainer, outputs: list[dict[str, Any]], sample_size: float
     ) -> None:
-        self._log, self._trainer, self._sample_size = log, trainer, sample_size
-        self._number = trainer.get_num_updates()
-        self._outputs = outputs
+        self._log, self._trainer, self._outputs = log, trainer, outputs
+        self._sample_size, self._number = sample_size, trainer.get_num_updates()
         self._aggregators = metrics._active_aggregators.copy()
-        self._copies = HostCopies([trainer.unread_norm, *(x for _, _, x in self._tensors())])
+        norm = trainer.unread_norm
         del trainer.unread_norm
+        self._places = [
+            (output, name)
+            for output in outputs
+            for name, value in output.items()
+            if torch.is_tensor(value) and value.device == norm.device
+        ]
+        self._copies = HostCopies([norm, *(output[name] for output, name in self._places)])
 
     def log(self) -> Any:
         """Log the update, and return what fairseq returns. Raises `UserError` if training has diverged."""
         norm, *values = self._copies.wait()
         if not norm.isfinite():
             raise UserError(termination.divergence(self._trainer, termination.NOT_FINITE, self._number))
-        for (output, name, _), value in zip(list(self._tensors()), values, strict=True):
+        for (output, name), value in zip(self._places, values, strict=True):
             output[name] = value
         with logging_to(self._aggregators):
             logged = self._log(self._outputs, self._sample_size, norm)
         termination.check_loss(self._trainer, logged, self._number)
         return logged
-
-    def _tensors(self) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-        """The tensors in the logging outputs, with the dictionary and the name of each."""
-        for output in self._outputs:
-            yield from ((output, name, value) for name, value in output.items() if torch.is_tensor(value))
 
 
 class HostCopies:

@@ -216,3 +216,19 @@ def test_the_bag_of_words_are_the_tokens_before_masking():
 def test_an_invalid_weight_is_an_error(weight):
     with pytest.raises(UserError, match="--bag-of-words"):
         FastMaskedLmCriterion(models()[0], bag_of_words=weight)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_loss_on_cuda_equals_that_on_a_cpu(dtype):
+    found = []
+    for device, of in (("cpu", torch.float32), ("cuda", dtype)):
+        (x, weight, bias), target = tensors()
+        inputs = [x.detach().to(device, of), weight.detach().to(device), bias.detach().to(device)]
+        inputs = [each.requires_grad_() for each in inputs]
+        bags = torch.rand(4, VOCAB_SIZE, generator=torch.Generator().manual_seed(1)).to(device)
+        loss, _ = linear_cross_entropy(*inputs, target[:-4].to(device), bags)
+        found.append([x.float().cpu() for x in (loss.detach(), *torch.autograd.grad(loss, inputs))])
+    near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.1}
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **near)

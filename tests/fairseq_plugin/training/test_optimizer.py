@@ -248,3 +248,21 @@ def test_an_update_with_an_infinite_norm_changes_nothing_where_the_norm_is_read_
     assert not optimizer.clip_grad_norm(0.0).isfinite()
     optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.cuda
+def test_updates_on_cuda_equal_those_on_a_cpu():
+    found = []
+    for device in ("cpu", "cuda"):
+        model = network().to(device)
+        optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+        for step in range(20):
+            x = torch.randn(5, 8, generator=torch.Generator().manual_seed(step)).to(device)
+            optimizer.zero_grad()
+            model(x).pow(2).sum().backward()
+            optimizer.multiply_grads(0.2)
+            optimizer.clip_grad_norm(0.05)
+            optimizer.step()
+        found.append([parameter.detach().cpu() for parameter in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
