@@ -71,6 +71,7 @@ if [ "$device" = cpu ]; then
     start="--seeds 1 --inits random" tuned=$start
     head -n 2000 "$dictionary" >"$work/dict.txt"
     dictionary=$work/dict.txt
+    export OMP_NUM_THREADS=1 # more threads wait for each other on a busy machine
 fi
 export data limits start tuned
 step data 60 "$python" -m benchmarks.gpu.data "$dictionary" "$data" --train "$sentences"
