@@ -19,7 +19,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-checkpoints test-fairseq test-long test-systems lint bench update-constraints
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-checkpoints test-fairseq test-long test-systems lint bench gpu-kit update-constraints
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ lint: $(VENV)/installed  ## ruff (rules and format) and mypy (types)
 SHORT := floor finetune masked-lm classify --quick --rounds 1 --updates 30
 bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine, QUICK=1: five minutes; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(if $(QUICK),$(SHORT)) $(ARGS)
+
+gpu-kit:  ## wheels for checks on a machine with a GPU and no network: then benchmarks/gpu/check.sh there (PYTHON: its version)
+	PYTHON='$(PYTHON)' benchmarks/gpu/prepare.sh
 
 update-constraints: $(VENV)/installed  ## the newest versions that pyproject.toml allows into constraints.txt (a package index)
 	$(BIN)/python installation/constraints.py

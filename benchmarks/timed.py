@@ -6,13 +6,18 @@ The file gets what the function returns: `seconds` and, if it has them, `tokens`
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_small.common.files import atomic_write
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class Clock:
@@ -20,15 +25,17 @@ class Clock:
 
     def __init__(self) -> None:
         self._starts: list[float] = []
-        self._tokens: list[int] = []
-        self.losses: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+        self._tokens: list[int | Tensor] = []
+        self.losses: list[float | Tensor] = []
 
-    def start(self, tokens: int) -> None:
-        """An update of `tokens` tokens starts; waits until a GPU has finished its work."""
+    def start(self, tokens: int | Tensor) -> None:
+        """An update of `tokens` tokens starts; a GPU notes when it gets there, and nothing waits for it."""
         import torch
 
         if torch.cuda.is_available():
-            torch.cuda.synchronize()
+            self._events.append(torch.cuda.Event(enable_timing=True))
+            self._events[-1].record()
         self._starts.append(time.perf_counter())
         self._tokens.append(tokens)
 
@@ -40,15 +47,19 @@ class Clock:
         """
         import torch
 
-        pairs = zip(self._starts, self._starts[1:], strict=False)
-        seconds = [after - before for before, after in pairs][warm_up:]
+        seconds = [after - before for before, after in itertools.pairwise(self._starts)][warm_up:]
         if not seconds:
             raise SystemExit(
                 f"error: {len(self._starts)} updates, of which {warm_up} are warm-up and the last has no end"
             )
-        record = {"seconds": seconds, "tokens": self._tokens[warm_up:-1], "losses": self.losses}
-        gpu = torch.cuda.is_available()
-        return record | ({"gpu_bytes": torch.cuda.max_memory_allocated()} if gpu else {})
+        tokens, losses = [int(n) for n in self._tokens], [float(loss) for loss in self.losses]
+        record = {"seconds": seconds, "tokens": tokens[warm_up:-1], "losses": losses}
+        if not self._events:
+            return record
+        torch.cuda.synchronize()
+        events = itertools.pairwise(self._events)
+        seconds = [before.elapsed_time(after) / 1000 for before, after in events][warm_up:]
+        return record | {"seconds": seconds, "gpu_bytes": torch.cuda.max_memory_allocated()}
 
 
 def fairseq_train(warm_up: str, *flags: str) -> dict[str, Any]:
@@ -62,7 +73,8 @@ def fairseq_train(warm_up: str, *flags: str) -> dict[str, Any]:
     def step(trainer: Trainer, samples: list[dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
         clock.start(sum(sample["ntokens"] for sample in samples))
         logged = train_step(trainer, samples, *args, **kwargs)
-        clock.losses.append(float(logged["loss"]))
+        if "loss" in logged:  # on a GPU, our training logs an update during the next one
+            clock.losses.append(logged["loss"])
         return logged
 
     Trainer.train_step = step

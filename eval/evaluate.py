@@ -32,7 +32,6 @@ from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import Model, PrecisionMessages, open_model
 from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
 from roberta_small.eval.origin import RunCheckpoint, find_runs
-from roberta_small.eval.texts import MAX_TOKENS
 
 if TYPE_CHECKING:
     from roberta_small.eval.report import Group
@@ -314,7 +313,7 @@ def _check_no_unused_options(args: argparse.Namespace) -> None:
         "--dict": args.dict,
         "--precision": args.precision,
         "--device": args.device != "auto",
-        "--max-tokens": args.max_tokens != MAX_TOKENS,
+        "--max-tokens": args.max_tokens,
     }
     if names := [name for name, value in given.items() if value]:
         raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")

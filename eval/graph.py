@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
+from roberta_small.common.sizes import CPU
 from roberta_small.eval.model import Given, Model
 from roberta_small.eval.origin import RunCheckpoint
 from roberta_small.eval.texts import Ids, InputFormat, logits_of
@@ -187,7 +188,7 @@ class GraphModel(Model):
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-        classes, max_tokens = self.labels.size, self.given.max_tokens
+        classes, max_tokens = self.labels.size, self.given.max_tokens or CPU.prediction_tokens
         return logits_of(rows, self._compute, classes, max_tokens=max_tokens, progress=progress)
 
     def _compute(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:

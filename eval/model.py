@@ -37,7 +37,7 @@ from roberta_small.eval.origin import (
     find_run,
     resolve_recorded,
 )
-from roberta_small.eval.texts import MAX_TOKENS, Ids, InputFormat, TextInput
+from roberta_small.eval.texts import Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK
 from roberta_small.preprocess.options import NO_TEST
@@ -73,8 +73,8 @@ class Given:
     """Of the network: auto, cpu or cuda."""
     precision: str | None = None
     """Of the matrix products: fp32, bf16 or int8; None or auto for that of training."""
-    max_tokens: int = MAX_TOKENS
-    """Size of a batch of a classifier, including padding."""
+    max_tokens: int | None = None
+    """Size of a batch of a classifier, including padding; None for that of the device (`common.sizes`)."""
 
 
 def open_model(path: str | os.PathLike[str] | RunCheckpoint, *, text: bool = False, **options: Any) -> Model:

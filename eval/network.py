@@ -34,8 +34,9 @@ from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
 from roberta_small.common.label_kinds import LabelKind, Scaling, Targets
+from roberta_small.common.sizes import sizes_of
 from roberta_small.eval.model import BF16, FP32, INT8
-from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
+from roberta_small.eval.texts import Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import (
     arch_name,
     kind_of_settings,
@@ -240,7 +241,7 @@ class Network:
         *,
         device: str = "auto",
         precision: str = FP32,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int | None = None,
     ) -> None:
         """Build the model and load the weights; `precision` is `fp32`, `bf16` or `int8`.
 
@@ -248,8 +249,8 @@ class Network:
         or the device is not available.
         """
         self.head = checkpoint.head
-        self.max_tokens = max_tokens
         self.device = find_device(device)
+        self.max_tokens = max_tokens or sizes_of(self.device.type).prediction_tokens
         self.classes = checkpoint.classes
         self.model = build_classifier(checkpoint, self.device, precision)
         self._load = LoadFollower() if self.device.type == "cpu" else None

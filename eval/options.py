@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from roberta_small.common.cli import DEVICES, Parser, positive
+from roberta_small.common.sizes import CPU, GPU
 
 
 def add_checkpoints(parser: Parser, note: str = "") -> None:
@@ -57,7 +58,6 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = True, apostrophes:
 def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._ArgumentGroup:
     """Add --device and --precision, and --max-tokens for the batches of a classifier; returns their group."""
     from roberta_small.eval.model import PRECISIONS
-    from roberta_small.eval.texts import MAX_TOKENS
 
     group = parser.add_argument_group("computation")
     group.add_argument(
@@ -73,9 +73,9 @@ def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._Arg
         group.add_argument(
             "--max-tokens",
             type=positive,
-            default=MAX_TOKENS,
             metavar="N",
-            help="tokens per batch, including padding (default: %(default)s)",
+            help="tokens per batch, including padding "
+            f"(default: {CPU.prediction_tokens}, on a GPU {GPU.prediction_tokens})",
         )
     return group
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int64]
 Text = str | Sequence[str]
 """A sentence, or a pair of sentences."""
-MAX_TOKENS = 4096
-"""Default tokens of a batch, including padding."""
 Compute = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """(B, L) padded ids -> (B, K) logits."""
 CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")

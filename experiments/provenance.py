@@ -18,10 +18,15 @@ from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
 from roberta_small.common.run import Run
+from roberta_small.common.sizes import GPU_RUN_BYTES, RUNS_PER_GPU
 from roberta_small.experiments.recipe.recipe import Recipe
 
 CPUINFO = Path("/proc/cpuinfo")
-PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
+PROBE = (
+    "import torch.cuda as c; "
+    "[print(p.total_memory, p.name) for p in map(c.get_device_properties, range(c.device_count()))]"
+)
+"""Prints a line for each GPU: bytes and name."""
 RUN_BYTES = 3 << 30
 """Memory reserved per run: twice its measured peak (results/benchmarks)."""
 
@@ -57,12 +62,14 @@ class Machine:
 def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1) -> Machine:
     """The resources for `runs` runs of `processes` processes, `jobs` runs at a time.
 
-    With `jobs` None there is one run per GPU, or one per CPU core as far as memory allows: on two cores, two
-    concurrent runs with one thread each are about 1.4 times as fast as one run after the other with two.
+    With `jobs` None there is one run per CPU core as far as memory allows: on two cores, two concurrent runs
+    with one thread each are about 1.4 times as fast as one run after the other with two. On GPUs, each has
+    up to `RUNS_PER_GPU` runs, with a core and memory for each; a run of several processes has its GPUs alone.
 
     Raises `UserError` if `device` is cuda and there is no GPU, or if there are more processes than GPUs.
     """
-    gpus = () if device == "cpu" else _gpus()
+    found = () if device == "cpu" else _gpus()
+    gpus = tuple(name for name, _ in found)
     if device == "cuda" and not gpus:
         raise UserError("--device cuda: PyTorch does not detect a GPU; check nvidia-smi, or use --device cpu")
     if gpus and processes > len(gpus):
@@ -73,7 +80,12 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
     words = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(words) if words.isdigit() else 0
     if jobs is None:
-        jobs = len(gpus) or min(usable_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
+        jobs = min(usable_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
+        if gpus and processes > 1:
+            jobs = len(gpus) // processes
+        elif gpus:
+            each = min(RUNS_PER_GPU, *(memory // GPU_RUN_BYTES for _, memory in found))
+            jobs = max(len(gpus), min(jobs, each * len(gpus)))
     slots = max(1, min(jobs, runs))
     return Machine(gpus, threads or max(1, usable_cores() // (slots * processes)), slots, processes)
 
@@ -111,12 +123,14 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _gpus() -> tuple[str, ...]:
+def _gpus() -> tuple[tuple[str, int], ...]:
+    """Name and bytes of each GPU."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # CUDA's own way to hide all GPUs
         return ()
     # In a separate process, because torch takes seconds to import and CUDA keeps memory once initialized.
     probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
-    return tuple(line for line in probe.stdout.splitlines() if line) if probe.returncode == 0 else ()
+    lines = [line.split(" ", 1) for line in probe.stdout.splitlines() if line]
+    return tuple((name, int(memory)) for memory, name in lines) if probe.returncode == 0 else ()
 
 
 def _git(*words: str) -> str | None:

@@ -70,7 +70,9 @@ def plan_table(planned: Sequence[Planned], notes: Sequence[str] = ()) -> None:
 
 
 def commands(found: Sequence[tuple[Run, Command]], machine: Machine) -> None:
-    """Print the commands of runs that would be trained."""
+    """Print the commands of runs that would be trained, and how many are trained at a time."""
+    place = f"{len(machine.gpus)} GPU(s)" if machine.gpus else "the CPU"
+    print(f"# {machine.slots} run(s) at a time on {place}")
     variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
     print(f"export {variables}")
     for run, command in found:

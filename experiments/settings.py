@@ -24,6 +24,7 @@ from roberta_small.common.cli import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
+from roberta_small.common.sizes import RUNS_PER_GPU
 from roberta_small.common.suite import folder_name
 from roberta_small.experiments import slurm
 from roberta_small.experiments.inputs import files as inputs
@@ -141,7 +142,8 @@ def add_execution(parser: SettingsParser, *, out: str | None = "runs", jobs: boo
     if jobs:
         add(
             "jobs", "auto",
-            "number of runs trained in parallel; auto: one per GPU or CPU core, as memory allows",
+            "number of runs trained in parallel; auto: one per CPU core, or up to "
+            f"{RUNS_PER_GPU} per GPU, as memory allows",
         )  # fmt: skip
         add(
             "max-runs", None,

@@ -36,11 +36,12 @@ from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
+from roberta_small.common.sizes import CPU
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
 from roberta_small.eval.model import BESIDE, Model, open_model
 from roberta_small.eval.network import Checkpoint, Examples, head_weight
 from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
-from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
+from roberta_small.eval.texts import Compute, batches, pad
 from roberta_small.export.onnx_report import TOLERANCE, Measured
 from roberta_small.export.transformers.folder import labels_of, load_folder, output_names, read_carried
 from roberta_small.export.transformers.networks import (
@@ -297,7 +298,7 @@ def measure(
 ) -> Measured:
     """Run the network on all rows in batches of similar length; the time excludes a warm-up batch."""
     lengths = np.array([len(row) for row in rows])
-    parts = [(batch, pad([rows[i] for i in batch], PAD)) for batch in batches(lengths, MAX_TOKENS)]
+    parts = [(batch, pad([rows[i] for i in batch], PAD)) for batch in batches(lengths, CPU.prediction_tokens)]
     classes = network(parts[-1][1]).shape[1]
     logits_NK = np.empty((len(rows), classes), dtype=np.float32)
     start = time.perf_counter()

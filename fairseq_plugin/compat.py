@@ -107,6 +107,26 @@ PATCHES = (
         "processes of --num-workers start by fork, also on Python 3.14",
     ),
     Patch(
+        "fairseq.tasks.FairseqTask.get_batch_iterator",
+        "tasks.batches:describing_batches",
+        "lengths and positions are computed while batches are loaded: a GPU would wait for them",
+    ),
+    Patch(
+        "fairseq.trainer.Trainer.clip_grad_norm",
+        "training.late_logging:keeping_norm",
+        "a GPU does not wait until the gradient norm is read",
+    ),
+    Patch(
+        "fairseq.trainer.Trainer._reduce_and_log_stats",
+        "training.late_logging:logging_late",
+        "on a GPU, log an update when the next one has been launched",
+    ),
+    Patch(
+        "fairseq.logging.metrics.get_smoothed_values",
+        "training.late_logging:logging_first",
+        "metrics are those of all updates",
+    ),
+    Patch(
         "fairseq.trainer.Trainer.train_step",
         "training.termination:stopping_at_divergence",
         "abort on NaN or on a loss above 1e4",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-BATCH_SIZES = (1, 8, 32)
+BATCH_SIZES, GPU_BATCH_SIZES = (1, 8, 32), (32, 128, 512)
 """Of Transformers and ONNX Runtime; the fastest is used."""
 TRIAL = 200
 """Number of sentences with which each batch size is tried."""
@@ -163,7 +163,8 @@ def transformers_classify(words: str) -> dict[str, Any]:
             logits = model(batch["input_ids"].to(device), batch["attention_mask"].to(device)).logits
         return logits.argmax(-1).cpu()
 
-    return fastest_batches(read_reviews(options, "test"), classes_of)
+    sizes = BATCH_SIZES if device.type == "cpu" else GPU_BATCH_SIZES
+    return fastest_batches(read_reviews(options, "test"), classes_of, sizes)
 
 
 def onnx_classify(path: str, words: str) -> dict[str, Any]:
@@ -176,11 +177,11 @@ def onnx_classify(path: str, words: str) -> dict[str, Any]:
         feed = {name: batch[name].numpy() for name in ("input_ids", "attention_mask")}
         return session.run(["logits"], feed)[0].argmax(-1)
 
-    return fastest_batches(read_reviews(json.loads(words), "test"), classes_of)
+    return fastest_batches(read_reviews(json.loads(words), "test"), classes_of, BATCH_SIZES)
 
 
 def fastest_batches(
-    reviews: Sequence[Review], classes_of: Callable[[dict[str, Tensor]], Any]
+    reviews: Sequence[Review], classes_of: Callable[[dict[str, Tensor]], Any], sizes: Sequence[int]
 ) -> dict[str, Any]:
     """Seconds for all reviews, sorted by length, with the batch size that is fastest for a part of them."""
 
@@ -191,7 +192,8 @@ def fastest_batches(
             classes_of(pad(reviews[first : first + batch_size]))
         return time.perf_counter() - start
 
-    classify(reviews[:TRIAL], BATCH_SIZES[0])  # warm-up
-    trials = {size: classify(reviews[:TRIAL], size) for size in BATCH_SIZES}
+    trial = reviews[: max(TRIAL, 2 * sizes[-1])]
+    classify(trial, sizes[0])  # warm-up
+    trials = {size: classify(trial, size) for size in sizes}
     best = min(trials, key=trials.__getitem__)
     return {"seconds": [classify(reviews, best)], "batch_size": best, "trials": trials}

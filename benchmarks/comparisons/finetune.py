@@ -113,9 +113,9 @@ def transformers_train(words: str) -> dict[str, Any]:
 
     class TimedTrainer(Trainer):
         def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-            clock.start(int(inputs["attention_mask"].sum()))
+            clock.start(inputs["attention_mask"].sum())
             loss = super().training_step(model, inputs, *args, **kwargs)
-            clock.losses.append(float(loss))
+            clock.losses.append(loss)
             return loss
 
     reviews = read_reviews(options, "train")

@@ -20,10 +20,10 @@ from benchmarks import fairseq_commands
 from benchmarks.comparisons.finetune import read_sizes
 from benchmarks.measure import Contender, execute, say, timed
 from benchmarks.settings import Settings
+from roberta_small.common.sizes import sizes_of
 from roberta_small.experiments.recipe import recipe as recipes
 
 ADAM_BYTES = 7 * 4
-COPY_BYTES = 65_000_000
 REPETITIONS, SECONDS_AT_MOST = 30, 3.0
 CALLS = 50
 """Calls on a GPU between two synchronizations: a single call takes less time than its synchronization."""
@@ -107,7 +107,9 @@ def measure_rates(*shapes: str) -> dict[str, Any]:
         target = left.new_empty(rows, columns)
         return 2 * rows * inner * columns / seconds_of(lambda: torch.mm(left, right, out=target))
 
-    source = torch.ones(COPY_BYTES // 4, device="cuda" if gpu else "cpu")
+    device = "cuda" if gpu else "cpu"
+    copied = sizes_of(device).copied_bytes
+    source = torch.ones(copied // 4, device=device)
     target = torch.ones_like(source)
     types = {"fp32": torch.float32, "bf16": torch.bfloat16}
     return {
@@ -115,8 +117,8 @@ def measure_rates(*shapes: str) -> dict[str, Any]:
             shape: {name: matrix_rate(shape, dtype) for name, dtype in types.items()} for shape in shapes
         },
         "memory": {
-            "copy": 2 * COPY_BYTES / seconds_of(lambda: target.copy_(source)),  # read and written
-            "fill": COPY_BYTES / seconds_of(target.zero_),
+            "copy": 2 * copied / seconds_of(lambda: target.copy_(source)),  # read and written
+            "fill": copied / seconds_of(target.zero_),
         },
     }
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from roberta_small.common.cli import positive, positive_number
 from roberta_small.common.errors import UserError
+from roberta_small.common.sizes import CPU
 from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
 from roberta_small.eval.origin import GRAPH, MODELS, RunCheckpoint, find_runs
 
@@ -115,7 +116,8 @@ def run(args: argparse.Namespace) -> None:
         from roberta_small.eval.serve.app import create_app
         from roberta_small.eval.serve.models import Models
 
-        models = Models(classifiers, max_tokens=args.max_tokens, max_waiting=limits.waiting)
+        max_tokens = args.max_tokens or CPU.prediction_tokens  # texts wait for each other
+        models = Models(classifiers, max_tokens=max_tokens, max_waiting=limits.waiting)
         stack.enter_context(contextlib.closing(models))
         hosts = local_hosts(listener)
         if not hosts:

@@ -78,7 +78,7 @@ def command(
 def _words(
     data: Path, training: Training, resume: bool, cpu: bool, write: Callable[[Path], str]
 ) -> tuple[str, ...]:
-    run, flags = training.run, training.flags
+    run, flags = training.run, fairseq_flags.for_device(training.flags, cpu)
     restore: tuple[str, ...] = ()
     if run.checkpoint is not None and not resume:
         restore = ("--restore-file", write(run.checkpoint), *RESETS)

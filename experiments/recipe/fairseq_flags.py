@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
+from roberta_small.common.sizes import CPU, GPU
 from roberta_small.common.startup import import_of_fairseq
 
 
@@ -36,6 +37,15 @@ def check(words: Sequence[str]) -> None:
     unknown = [word for word in re.findall(r"--[\w-]+", result["problem"]) if word not in result["known"]]
     suggestion = nearest(unknown[0], result["known"]) if unknown else ""
     raise UserError(f"flags of the recipe or after --: fairseq-train: {result['problem']}{suggestion}")
+
+
+def for_device(flags: Sequence[str], cpu: bool) -> tuple[str, ...]:
+    """The flags of a run on a CPU or a GPU: recipes have sizes for a CPU; those of the user stay."""
+    found, flag = list(flags), "--max-tokens-valid"
+    for place, word in enumerate(found[:-1]):
+        if not cpu and word == flag and found[place + 1] == str(CPU.valid_tokens):
+            found[place + 1] = str(GPU.valid_tokens)
+    return tuple(found)
 
 
 def ask(function: str, request: Any) -> Any:

@@ -9,6 +9,7 @@ of a head; C = H * D; E = 3 * C.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -20,10 +21,20 @@ from roberta_small.fairseq_plugin.models.dropout import dropout
 from roberta_small.fairseq_plugin.models.grouped_attention import ROWS_MULTIPLE, attend_in_groups
 
 KERNEL_MULTIPLE = 8
-"""The head size must be a multiple of this for variable-length kernels (torch/nested/_internal/sdpa.py)."""
+"""The kernels of a GPU need head sizes that are multiples of this."""
+FLASH_SIZE = 192
+"""Largest head size of the flash kernel: above it, some GPUs have no backward pass or no dropout."""
 
 
-def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, *, causal: bool = False) -> Tensor:
+def attend(
+    qkv_TE: Tensor,
+    lengths: Sequence[int],
+    heads: int,
+    p: float,
+    *,
+    causal: bool = False,
+    offsets: Tensor | None = None,
+) -> Tensor:
     """Self-attention within each sentence, before the output projection.
 
     Args:
@@ -32,13 +43,20 @@ def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, *, caus
         heads: H.
         p: dropout probability of the attention weights.
         causal: whether a token attends only to itself and earlier tokens.
+        offsets: `kernel_offsets` of the lengths, int32, on the device of `qkv_TE`. Without them, a GPU waits
+            for their copy. A CPU does not use them.
 
     Returns:
-        (T, C), of the dtype of the input; zero for padding.
+        (T, C), of the dtype of the input. The rows of padding are finite and belong to no sentence.
     """
     if one_by_one(qkv_TE):
         return attend_in_groups(qkv_TE, lengths, heads, p, causal)
-    return (attend_padded if causal else attend_jagged)(qkv_TE, lengths, heads, p)
+    if not lengths:
+        return qkv_TE.new_zeros(len(qkv_TE), qkv_TE.size(1) // 3)
+    if offsets is None:
+        offsets = torch.tensor(kernel_offsets(lengths, len(qkv_TE)), dtype=torch.int32, device=qkv_TE.device)
+    longest = max(*lengths, len(qkv_TE) - sum(lengths))
+    return attend_at_once(qkv_TE, offsets, longest, heads, p, causal)
 
 
 def one_by_one(x: Tensor) -> bool:
@@ -50,56 +68,54 @@ def one_by_one(x: Tensor) -> bool:
     return x.device.type == "cpu"
 
 
-def attend_jagged(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-    """`attend` with torch's attention on jagged tensors, one variable-length kernel on CUDA.
+def kernel_offsets(lengths: Sequence[int], tokens: int) -> list[int]:
+    """The first token of each sentence, and `tokens`, with padding as one more sentence.
 
-    The kernels need head sizes that are multiples of 8. Other heads are padded with zeros, which do not
-    change any product.
+    The kernels leave rows beyond the last offset uninitialized, in the result and in the gradients. As a
+    sentence, padding costs less than cutting it off and adding it again in each layer.
     """
-    padding, size = qkv_TE.size(0) - sum(lengths), qkv_TE.size(1) // (3 * heads)
-    if not lengths:
-        return qkv_TE.new_zeros(padding, heads * size)
-    offsets = sentence_offsets(tuple(lengths), qkv_TE.device)
-    q, k, v = (
-        torch.nested.nested_tensor_from_jagged(
-            F.pad(x_TC.unflatten(1, (heads, size)), (0, -size % KERNEL_MULTIPLE)).contiguous(),
-            offsets,
-            min_seqlen=min(lengths),
-            max_seqlen=max(lengths),
-        ).transpose(1, 2)
-        for x_TC in qkv_TE[: sum(lengths)].chunk(3, dim=1)
-    )
-    out_BHlD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, scale=size**-0.5)
-    out_TC = out_BHlD.transpose(1, 2).values()[..., :size].flatten(1)
-    return F.pad(out_TC, (0, 0, 0, padding))
+    offsets = list(itertools.accumulate(lengths, initial=0))
+    return offsets if offsets[-1] == tokens else [*offsets, tokens]
 
 
-def attend_padded(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-    """Causal `attend` with one call of torch's attention, sentences padded on the right to the longest.
+def attend_at_once(
+    qkv_TE: Tensor, offsets: Tensor, longest: int, heads: int, p: float, causal: bool
+) -> Tensor:
+    """`attend` on a GPU, with one call of a variable-length kernel.
 
-    No token attends to padding, because padding follows all tokens of a sentence.
+    They are FlashAttention-2 (Dao 2023, arXiv 2307.08691) and xFormers' memory-efficient attention (Rabe &
+    Staats 2021, arXiv 2112.05682), for which all sentences are one row of a batch. Of torch's interfaces to
+    them, jagged tensors make thousands of Python calls, and `torch.nn.attention.varlen` has no dropout. Other
+    head sizes than the kernels' are padded with zeros, which do not change any product.
     """
-    if not lengths:
-        return qkv_TE.new_zeros(len(qkv_TE), qkv_TE.size(1) // 3)
-    x_BnE, _ = _pad(qkv_TE, lengths)
-    q, k, v = x_BnE.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    out_BHnD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-    offsets, tokens = sentence_offsets(tuple(lengths), qkv_TE.device), sum(lengths)
-    places_T = torch.arange(tokens, device=qkv_TE.device)
-    sentence_T = torch.searchsorted(offsets, places_T, right=True) - 1
-    index_T = sentence_T * x_BnE.size(1) + places_T - offsets[sentence_T]
-    out_TC = out_BHnD.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, index_T)
-    return F.pad(out_TC, (0, 0, 0, len(qkv_TE) - tokens))
+    size = qkv_TE.size(1) // (3 * heads)
+    qkv_T3HD = qkv_TE.contiguous().unflatten(1, (3, heads, size))
+    if size % KERNEL_MULTIPLE:
+        qkv_T3HD = F.pad(qkv_T3HD, (0, -size % KERNEL_MULTIPLE))
+    spans, scale = (offsets, offsets, longest, longest), size**-0.5
+    if uses_flash(qkv_T3HD):
+        q, k, v = qkv_T3HD.unbind(1)
+        out_THD = torch.ops.aten._flash_attention_forward(q, k, v, *spans, p, causal, False, scale=scale)[0]
+    else:
+        q, k, v = qkv_T3HD.unsqueeze(0).unbind(2)
+        differentiate = qkv_TE.requires_grad  # then the kernel keeps what its backward pass needs
+        out_THD = torch.ops.aten._efficient_attention_forward(
+            q, k, v, None, *spans, p, int(causal), differentiate, scale=scale
+        )[0][0]
+    return out_THD[..., :size].flatten(1)
 
 
-@functools.lru_cache(maxsize=1)
-def sentence_offsets(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    """The index of the first token of each sentence, and the number of tokens: int64 (B + 1,).
+def uses_flash(qkv_T3HD: Tensor) -> bool:
+    """Whether the flash kernel supports this dtype, head size and GPU; the other kernel supports them all."""
+    half = qkv_T3HD.dtype in (torch.bfloat16, torch.float16)
+    return half and qkv_T3HD.size(-1) <= FLASH_SIZE and _has_flash(qkv_T3HD.device)
 
-    Cached for the next layer, because copying it to a GPU synchronizes.
-    """
-    with torch.inference_mode(False):  # a cached inference tensor could not be used in a backward pass
-        return torch.tensor([0, *lengths], device=device).cumsum(0)
+
+@functools.cache
+def _has_flash(device: torch.device) -> bool:
+    """Whether the GPU is of the generation Ampere or later, and torch was built with the kernel."""
+    available = torch.backends.cuda.is_flash_attention_available()
+    return available and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def attend_single_query(
@@ -143,7 +159,7 @@ def _pad(x_TC: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
     reason given in `packed.Packing`.
     """
     rows = max(lengths) + -max(lengths) % ROWS_MULTIPLE
-    offsets = sentence_offsets(tuple(lengths), x_TC.device)
+    offsets = torch.tensor([0, *lengths], device=x_TC.device).cumsum(0)
     places_n = torch.arange(rows, device=x_TC.device)
     index_Bn = (offsets[:-1, None] + places_n).clamp(max=len(x_TC) - 1)
     x_BnC = x_TC.index_select(0, index_Bn.flatten()).unflatten(0, index_Bn.shape)

@@ -64,7 +64,7 @@ def next_scores(
     Returns:
         (B, V), fp32.
     """
-    with precision.autocast(model.args.precision, tokens_BN.device):
+    with precision.computing(model, tokens_BN.device):
         x_BNC = advance(model.encoder.sentence_encoder, tokens_BN, positions_BN, cache)
         x_BC = x_BNC[torch.arange(len(x_BNC), device=x_BNC.device), lengths_B - 1]
         return model.encoder.lm_head(x_BC).float()

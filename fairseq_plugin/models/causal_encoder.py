@@ -9,7 +9,6 @@ P positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from roberta_small.fairseq_plugin.models.attention import attend
-from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 
 
 class CausalEncoder(PackedTransformerEncoder):
@@ -31,15 +30,22 @@ class CausalEncoder(PackedTransformerEncoder):
             width = embed_tokens.embedding_dim
             self.embed_positions = SinusoidalPositions(args.max_positions, width, self.padding_idx)
 
-    def pooled(self, src_tokens: Tensor, pooling: str, token_embeddings: Tensor | None = None) -> Tensor:
+    def pooled(
+        self,
+        src_tokens: Tensor,
+        pooling: str,
+        token_embeddings: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:
         """One vector per sentence, as in the packed encoder: (B, L) -> (B, C).
 
         The additional `pooling` "last-piece" is the last token, ignoring the `</s>` at the end of a text: in
-        pre-training another text follows `</s>`, so its vector need not represent the text.
+        pre-training another text follows `</s>`, so its vector need not represent the text. A GPU waits for
+        the lengths without it.
         """
         if pooling == "last-piece":
-            src_tokens, pooling = self.without_eos(src_tokens), "last"
-        return super().pooled(src_tokens, pooling, token_embeddings)
+            src_tokens, pooling, packing = self.without_eos(src_tokens), "last", None
+        return super().pooled(src_tokens, pooling, token_embeddings, packing)
 
     def without_eos(self, src_tokens: Tensor) -> Tensor:
         """Replace `</s>` at the end of each row by padding, unless it is the only token: (B, L) -> (B, L)."""
@@ -49,9 +55,9 @@ class CausalEncoder(PackedTransformerEncoder):
         is_eos_B1 = token_B1.eq(self.eos_idx) & lengths_B1.gt(1)
         return src_tokens.scatter(1, last_B1, token_B1.masked_fill(is_eos_B1, self.padding_idx))
 
-    def attend(self, qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
+    def attend(self, qkv_TE: Tensor, packing: Packing, heads: int, p: float) -> Tensor:
         """Causal attention within each sentence."""
-        return attend(qkv_TE, lengths, heads, p, causal=True)
+        return attend(qkv_TE, packing.lengths, heads, p, causal=True, offsets=packing.offsets)
 
 
 class SinusoidalPositions(nn.Module):

@@ -12,6 +12,8 @@ token, C embedding size, E = 3 * C.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +23,7 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
 from roberta_small.fairseq_plugin.models import attention as kernels
-from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, sentence_offsets
+from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, kernel_offsets
 from roberta_small.fairseq_plugin.models.dropout import add_dropout, dropout
 from roberta_small.fairseq_plugin.models.token_types import in_second
 
@@ -39,13 +41,15 @@ class PackedTransformerEncoder(TransformerEncoder):
         src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
+        packing: Packing | None = None,
     ) -> dict[str, list[Tensor]]:
-        """Encode `src_tokens` (B, L), int64, padded on the right.
+        """Encode `src_tokens` (B, L), int64, padded on the right; `packing` is theirs, if it is known.
 
         Returns the dictionary of fairseq's encoder. `encoder_out` contains one tensor (L, B, C), zero at
         padding; `encoder_states`, if requested, contains the same after each layer.
         """
-        packing = Packing(src_tokens, self.padding_idx)
+        packing = packing or Packing.of(src_tokens, self.padding_idx)
+        real_BL = src_tokens.ne(self.padding_idx)
         x_TC = self.embed(src_tokens, packing, token_embeddings)
         states = [packing.unpack(x_TC)] if return_all_hiddens else []
         for layer in self.layers:
@@ -54,15 +58,21 @@ class PackedTransformerEncoder(TransformerEncoder):
                 states.append(packing.unpack(x_TC))
         return {
             "encoder_out": [packing.unpack(self.final_norm(x_TC))],
-            "encoder_padding_mask": [~packing.real_BL],
+            "encoder_padding_mask": [~real_BL],
             "encoder_embedding": [],
             "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
-            "src_lengths": [packing.lengths_B.reshape(-1, 1).int()],
+            "src_lengths": [real_BL.sum(dim=1, keepdim=True).int()],
         }
 
-    def pooled(self, src_tokens: Tensor, pooling: str, token_embeddings: Tensor | None = None) -> Tensor:
+    def pooled(
+        self,
+        src_tokens: Tensor,
+        pooling: str,
+        token_embeddings: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:
         """One vector per sentence for a classifier: (B, L) -> (B, C).
 
         `pooling` is "first" (the first token, `<s>` in RoBERTa), "last" (the last token) or "mean" (the mean
@@ -72,7 +82,7 @@ class PackedTransformerEncoder(TransformerEncoder):
         quarter of the work, with the same result. On a GPU the number of operations limits small batches, so
         the last layer computes all tokens.
         """
-        packing = Packing(src_tokens, self.padding_idx)
+        packing = packing or Packing.of(src_tokens, self.padding_idx)
         x_TC = self.embed(src_tokens, packing, token_embeddings)
         if not packing.lengths:
             return x_TC.new_zeros(len(src_tokens), x_TC.size(-1))
@@ -89,9 +99,9 @@ class PackedTransformerEncoder(TransformerEncoder):
         """The norm after the last layer of pre-norm networks: (..., C) -> (..., C)."""
         return x if self.layer_norm is None else self.layer_norm(x)
 
-    def attend(self, qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
+    def attend(self, qkv_TE: Tensor, packing: Packing, heads: int, p: float) -> Tensor:
         """Attention within each sentence (see `attention.attend`); subclasses can restrict it."""
-        return attend(qkv_TE, lengths, heads, p)
+        return attend(qkv_TE, packing.lengths, heads, p, offsets=packing.offsets)
 
     def encode_all(self, layer: TransformerEncoderLayerBase, x_TC: Tensor, packing: Packing) -> Tensor:
         """Apply a layer to all tokens: (T, C) -> (T, C)."""
@@ -99,7 +109,7 @@ class PackedTransformerEncoder(TransformerEncoder):
 
         def gather(x_TC: Tensor) -> Tensor:
             p = attention_dropout(layer)
-            return self.attend(project(attention, x_TC), packing.lengths, attention.num_heads, p)
+            return self.attend(project(attention, x_TC), packing, attention.num_heads, p)
 
         return encode_layer(layer, x_TC, gather)
 
@@ -126,8 +136,8 @@ class PackedTransformerEncoder(TransformerEncoder):
             x_TC = packing.pack(token_embeddings)
         x_TC = self.embed_scale * x_TC if self.embed_scale != 1.0 else x_TC
         if self.embed_positions is not None:
-            positions = packing.positions_BL + self.padding_idx
-            x_TC = x_TC + F.embedding(packing.pack(positions), self.embed_positions.weight)
+            positions_T = packing.positions_T + self.padding_idx
+            x_TC = x_TC + F.embedding(positions_T, self.embed_positions.weight)
         if hasattr(self, "embed_second"):  # token types
             second_T = packing.pack(in_second(src_tokens, self.dictionary.eos()))
             x_TC = x_TC + second_T.unsqueeze(1).to(x_TC.dtype) * self.embed_second.weight
@@ -136,37 +146,75 @@ class PackedTransformerEncoder(TransformerEncoder):
         return dropout(x_TC, self.dropout_module.p, self.training)
 
 
+@dataclass(frozen=True)
 class Packing:
     """The positions of the tokens in a padded batch; packs and unpacks tensors.
+
+    It is computed on the CPU, in training while the batch is loaded (`tasks/batches.py`): a GPU would have
+    to finish all its work before it could return the lengths.
 
     The packed sequence is padded to a multiple of `MULTIPLE` tokens. The matrix kernels of a CPU are compiled
     for each new shape, which takes 5 ms and half a megabyte, and batches of random lengths would always have
     new shapes. Results for this padding are discarded.
-
-    Attributes:
-        real_BL: bool (B, L), True for tokens, False for padding.
-        positions_BL: int64 (B, L), 1 for the first token of a sentence, 0 for padding.
-        lengths_B: int64 (B,), the number of tokens of each sentence.
-        lengths: the same as a list, without empty sentences.
-        tokens: the sum of the lengths.
-        index_T: int64 (T,), the index of each packed token in the flattened batch; None if there is no
-            padding at all, so that packing is a reshape.
     """
 
-    MULTIPLE = 64
+    MULTIPLE: ClassVar[int] = 64
 
-    def __init__(self, src_tokens: Tensor, padding_idx: int) -> None:
-        self.shape = src_tokens.shape
-        self.real_BL = src_tokens.ne(padding_idx)
-        self.positions_BL = self.real_BL.cumsum(dim=1) * self.real_BL
-        self.lengths_B = self.real_BL.sum(dim=1)
-        self.lengths = [length for length in self.lengths_B.tolist() if length]
-        self.tokens = sum(self.lengths)
-        padding = -self.tokens % self.MULTIPLE
-        self.index_T = None
-        if padding or self.tokens < src_tokens.numel():
-            index_T = self.real_BL.flatten().nonzero().squeeze(1)
-            self.index_T = F.pad(index_T, (0, padding))
+    shape: Sequence[int]
+    """B and L."""
+    lengths: Sequence[int]
+    """The number of tokens of each sentence, without empty sentences."""
+    index_T: Tensor | None  # noqa: N815  a shape
+    """int64 (T,), the index of each packed token in the flattened batch; None if there is no padding at all,
+    so that packing is a reshape."""
+    positions_T: Tensor  # noqa: N815
+    """int64 (T,), 1 for the first token of a sentence."""
+    offsets: Tensor
+    """int32 (S + 1,) or (S + 2,): `attention.kernel_offsets`."""
+    rows_S: Tensor | None  # noqa: N815
+    """int64 (S,), the rows that are not empty; None if all are."""
+
+    @classmethod
+    def of(cls, src_tokens: Tensor, padding_idx: int) -> Packing:
+        """The packing of a batch (B, L), on its device; a GPU waits."""
+        real_BL = src_tokens.ne(padding_idx).cpu()
+        positions_L = (real_BL.cumsum(dim=1) * real_BL).flatten()
+        lengths_B = real_BL.sum(dim=1).tolist()
+        lengths = [length for length in lengths_B if length]
+        tokens = sum(lengths)
+        index_T, padding = None, -tokens % cls.MULTIPLE
+        if padding or tokens < src_tokens.numel():
+            index_T = F.pad(real_BL.flatten().nonzero().squeeze(1), (0, padding))
+        rows = [row for row, length in enumerate(lengths_B) if length]
+        found = cls(
+            tuple(src_tokens.shape),
+            lengths,
+            index_T,
+            positions_L if index_T is None else positions_L.index_select(0, index_T),
+            torch.tensor(kernel_offsets(lengths, tokens + padding), dtype=torch.int32),
+            torch.tensor(rows) if len(rows) < len(lengths_B) else None,
+        )
+        return found.to(src_tokens.device)
+
+    def to(self, device: torch.device) -> Packing:
+        """The same on a device."""
+        if device.type == "cpu":
+            return self
+        moved: dict[str, Any] = {
+            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(self).items()
+        }
+        return Packing(**moved)
+
+    @property
+    def tokens(self) -> int:
+        """The sum of the lengths."""
+        return sum(self.lengths)
+
+    def real_index(self) -> Tensor:
+        """The index of each token in the flattened batch, without padding: int64 (`tokens`,)."""
+        if self.index_T is None:
+            return torch.arange(self.tokens, device=self.positions_T.device)
+        return self.index_T[: self.tokens]
 
     def pack(self, x_BL: Tensor) -> Tensor:
         """(B, L, ...) -> (T, ...)."""
@@ -175,23 +223,26 @@ class Packing:
 
     def tokens_at(self, which: str, x_TC: Tensor) -> Tensor:
         """The "first" or "last" token of each non-empty sentence: (T, C) -> (S, C)."""
-        offsets = sentence_offsets(tuple(self.lengths), x_TC.device)
-        return x_TC.index_select(0, offsets[:-1] if which == "first" else offsets[1:] - 1)
+        sentences = len(self.lengths)
+        index_S = self.offsets[:sentences] if which == "first" else self.offsets[1 : sentences + 1] - 1
+        return x_TC.index_select(0, index_S)
 
     def means(self, x_TC: Tensor) -> Tensor:
         """The mean over the tokens of each non-empty sentence: (T, C) -> (S, C)."""
         if kernels.one_by_one(x_TC):
             return torch.stack([x_lC.mean(0) for x_lC in x_TC[: self.tokens].split(self.lengths)])
-        offsets = sentence_offsets(tuple(self.lengths), x_TC.device)
-        means_SC = torch.segment_reduce(x_TC[: self.tokens].float(), "mean", offsets=offsets, axis=0)
+        offsets = self.offsets[: len(self.lengths) + 1].long()
+        x_TC = x_TC[: self.tokens]
+        # Unsafe only leaves out checks of the offsets, for which a GPU would wait.
+        means_SC = torch.segment_reduce(x_TC.float(), "mean", offsets=offsets, axis=0, unsafe=True)
         return means_SC.to(x_TC.dtype)
 
     def add_empty(self, x_SC: Tensor) -> Tensor:
         """Insert zeros for the sentences without tokens: (S, C) -> (B, C)."""
-        if len(x_SC) == len(self.lengths_B):
+        if self.rows_S is None:
             return x_SC
-        zeros_BC = x_SC.new_zeros(len(self.lengths_B), x_SC.size(-1))
-        return zeros_BC.index_copy(0, self.lengths_B.nonzero().squeeze(1), x_SC)
+        zeros_BC = x_SC.new_zeros(self.shape[0], x_SC.size(-1))
+        return zeros_BC.index_copy(0, self.rows_S, x_SC)
 
     def unpack(self, x_TC: Tensor) -> Tensor:
         """(T, C) -> (L, B, C), as in fairseq, with zeros at padding."""

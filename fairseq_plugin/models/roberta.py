@@ -28,6 +28,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import DEFAULT as FAMILY
 from roberta_small.common.families import FAMILIES, POSITIONS, SECOND
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS, check_supported
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 from roberta_small.fairseq_plugin.models.token_types import add_token_types
 from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
 from roberta_small.fairseq_plugin.training import precision
@@ -45,6 +46,8 @@ class RobertaSmall(RobertaModel):
         "mean": "the mean over all tokens",
     }
     """The sentence vectors that a classification head can use, with their help texts."""
+    takes_packing = True
+    """`forward` has the argument `packing`, which the criteria of this plugin give to models that have it."""
 
     def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
@@ -112,18 +115,34 @@ class RobertaSmall(RobertaModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: str | None = None,
+        packing: Packing | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As `RobertaModel.forward`: `src_tokens` (B, L), int64, to logits (B, K), features or LM scores."""
-        with precision.autocast(self.args.precision, src_tokens.device):
+        """As `RobertaModel.forward`: `src_tokens` (B, L), int64, to logits (B, K), features or LM scores.
+
+        With the `packing` of the tokens, a classifier needs not compute it.
+        """
+        with precision.computing(self, src_tokens.device):
             encoder = self.encoder.sentence_encoder
             whole = return_all_hiddens or not hasattr(encoder, "pooled")
             if classification_head_name is None or (whole and self.args.pooling == "first"):
                 return super().forward(
                     src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
                 )
-            features_B1C = encoder.pooled(src_tokens, self.args.pooling).unsqueeze(1)
-            return self.classification_heads[classification_head_name](features_B1C), {"inner_states": None}
+            features_BC = encoder.pooled(src_tokens, self.args.pooling, **self._packed(packing))
+            head = self.classification_heads[classification_head_name]
+            return head(features_BC.unsqueeze(1)), {"inner_states": None}
+
+    def features(self, src_tokens: Tensor, packing: Packing | None = None) -> Tensor:
+        """The vectors of all tokens after the last layer: (B, L) -> (B, L, C)."""
+        with precision.computing(self, src_tokens.device):
+            encoded = self.encoder.sentence_encoder(src_tokens, **self._packed(packing))
+            return encoded["encoder_out"][0].transpose(0, 1)
+
+    def _packed(self, packing: Packing | None) -> dict[str, Packing | None]:
+        """The argument `packing` of the encoder, if it has it."""
+        packs = isinstance(self.encoder.sentence_encoder, PackedTransformerEncoder)
+        return {"packing": packing} if packs else {}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """As in fairseq, without what this model does not use: later positions, and token types."""
@@ -139,29 +158,35 @@ class RobertaSmall(RobertaModel):
             state_dict[POSITIONS] = theirs[: len(ours)].clone()
 
     def masked_lm_loss(
-        self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: Tensor | None = None
+        self,
+        src_tokens: Tensor,
+        index_M: Tensor,
+        target_M: Tensor,
+        bags: Tensor | None = None,
+        packing: Packing | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy in nats at the positions where `masked` is true.
+        """Summed cross-entropy in nats at M positions.
 
         Args:
             src_tokens: (B, L), int64, padded on the right.
-            masked: (B, L), bool.
-            target: the original tokens, (B, L), int64.
+            index_M: the positions in the flattened batch, int64.
+            target_M: the original tokens there, int64.
             bags: optional soft targets (B, V) of the first token of each sentence.
+            packing: that of `src_tokens`, if it is known.
 
         Returns:
             The loss, including that of the bags, and the loss of the bags alone (0 without bags).
         """
-        with precision.autocast(self.args.precision, src_tokens.device):
-            features_BLC, _ = super().forward(src_tokens, features_only=True)
-            x_MC = features_BLC[masked]
+        with precision.computing(self, src_tokens.device):
+            features_BLC = self.features(src_tokens, packing)
+            x_MC = features_BLC.flatten(0, 1).index_select(0, index_M)
             if bags is not None:
                 x_MC = torch.cat([x_MC, features_BLC[:, 0]])
             head = self.encoder.lm_head
             x_MC = head.layer_norm(head.activation_fn(head.dense(x_MC)))
             if torch.is_autocast_enabled(src_tokens.device.type):
                 x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
-            return linear_cross_entropy(x_MC, head.weight, head.bias, target[masked], bags)
+            return linear_cross_entropy(x_MC, head.weight, head.bias, target_M, bags)
 
 
 class RobertaSmallEncoder(RobertaEncoder):

@@ -31,7 +31,8 @@ from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import REGRESSION, SINGLE_LABEL, Labels
 from roberta_small.common.metrics import logged
-from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, cell_counts, training_loss
+from roberta_small.fairseq_plugin.tasks.batches import host_targets, known_packing
+from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, cell_counts, training_loss, weight_of
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 __all__ = ["SentenceClassificationCriterion", "cell_counts", "confusion_matrix", "training_loss"]
@@ -86,6 +87,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
             self.labels.kind.require_exclusive("--label-smoothing")
         if self.class_weights != class_weights.NONE:
             self.labels.kind.require_exclusive(class_weights.FLAG)
+        self._weights_K: torch.Tensor | None = None
 
     def prepare(self) -> None:
         """Read and log the class weights, before the first update. Raises `UserError` if they are wrong."""
@@ -123,13 +125,18 @@ class SentenceClassificationCriterion(FairseqCriterion):
                 "use --task sentence_classification"
             )
         logits_BK, _ = model(
-            **sample["net_input"], features_only=True, classification_head_name=self.head_name
+            **sample["net_input"],
+            features_only=True,
+            classification_head_name=self.head_name,
+            **known_packing(model, sample),
         )
         exclusive = self.labels.kind.exclusive
         target = sample["target"].view(-1) if exclusive else sample["target"]
         if self.training and exclusive:
             targets = sample.get("soft_target", target)
-            loss, size = training_loss(logits_BK, targets, self._weights_for(logits_BK), self.label_smoothing)
+            weights_K = self._weights_for(logits_BK)
+            known = None if weights_K is None else weight_of(host_targets(sample), self._host_weights_K)
+            loss, size = training_loss(logits_BK, targets, weights_K, self.label_smoothing, known)
         else:
             loss, size = self.objective.loss(logits_BK, target)
         output = {
@@ -145,9 +152,11 @@ class SentenceClassificationCriterion(FairseqCriterion):
         """float32 (K,) on the device of the logits; 1 for classes that only --num-classes adds."""
         if not self.weights:
             return None
-        weights_K = logits_BK.new_ones(logits_BK.size(-1), dtype=torch.float32)
-        weights_K[: len(self.weights)] = weights_K.new_tensor(list(self.weights.values()))
-        return weights_K
+        if self._weights_K is None:
+            missing = logits_BK.size(-1) - len(self.weights)
+            self._host_weights_K = torch.tensor([*self.weights.values(), *[1.0] * missing])
+            self._weights_K = self._host_weights_K.to(logits_BK.device)
+        return self._weights_K
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:

@@ -38,6 +38,7 @@ from omegaconf import II, MISSING
 from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess.indexed import text_blocks
@@ -64,6 +65,8 @@ class DistillationConfig(FairseqDataclass):
 @register_task("distillation", dataclass=DistillationConfig)
 class DistillationTask(FairseqTask):
     """Texts, and the teacher's vectors of them."""
+
+    pads_right = True
 
     def __init__(self, cfg: DistillationConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg)
@@ -266,18 +269,17 @@ class DistillationCriterion(FairseqCriterion):
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a batch, the number of vectors that it is summed over, and the logging output."""
-        tokens_BL = sample["net_input"]["src_tokens"]
-        real_BL = tokens_BL != self.padding_idx
-        features_BLC = model(tokens_BL, features_only=True)[0]
-        lengths_B = real_BL.sum(1)
-        students_ND = self.projection(features_BLC[real_BL].float())
+        tokens_BL, packing = sample["net_input"]["src_tokens"], packing_of(sample, self.padding_idx)
+        index_N = packing.real_index()
+        features_MC = model.features(tokens_BL, packing).flatten(0, 1)
+        students_ND = self.projection(features_MC.index_select(0, index_N).float())
         teachers_ND = (sample["teacher"] - self.mean_D) / self.std_D
-        text_N = torch.repeat_interleave(torch.arange(len(tokens_BL), device=tokens_BL.device), lengths_B)
+        text_N = index_N // tokens_BL.size(1)
         ours_BD = means(students_ND, text_N, len(tokens_BL))
         theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND
         text_error = (ours_BD - theirs_BD).square().mean(1).sum()
         if self.of_tokens:
-            size = int(lengths_B.sum())
+            size = packing.tokens
             token_error = (students_ND - teachers_ND).square().mean(1).sum()
             loss = token_error + self.text_weight * size / len(tokens_BL) * text_error
         else:
@@ -312,4 +314,6 @@ class DistillationCriterion(FairseqCriterion):
 def means(x_ND: Tensor, text_N: Tensor, texts: int) -> Tensor:
     """The mean of the rows of each text: (N, D) -> (B, D)."""
     sums_BD = x_ND.new_zeros(texts, x_ND.shape[1]).index_add(0, text_N, x_ND)
-    return sums_BD / torch.bincount(text_N, minlength=texts).clamp(min=1).unsqueeze(1)
+    # Unlike `bincount`, without synchronizing a GPU.
+    count_B = x_ND.new_zeros(texts).index_add(0, text_N, x_ND.new_ones(len(text_N)))
+    return sums_BD / count_B.clamp(min=1).unsqueeze(1)

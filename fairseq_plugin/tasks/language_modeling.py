@@ -15,7 +15,7 @@ scores, C embedding size, V vocabulary size, n positions at a time.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -32,14 +32,10 @@ from fairseq.utils import get_perplexity
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.sizes import sizes_of
 from roberta_small.fairseq_plugin.models import parameters
+from roberta_small.fairseq_plugin.tasks.batches import packing_of, scored_of
 from roberta_small.preprocess.dictionary import PADDING_PREFIX, WORD_START
-
-ROWS = 128
-"""Positions whose scores are computed at a time: 16 MB of fp32 for 32,000 vocabulary entries."""
-BLOCK_BYTES = 32 << 20
-"""Size of the gradient of the scores that is kept for one matrix product. malloc maps larger tensors again
-each time (see `experiments/methods/fairseq.py`), and the page faults cost more than the product."""
 
 
 @dataclass
@@ -70,14 +66,13 @@ class FastMaskedLmCriterion(FairseqCriterion):
         """The loss of a batch, the number of masked tokens, and the logging output."""
         if not hasattr(model, "masked_lm_loss"):
             raise UserError("--criterion fast_masked_lm needs --arch roberta_small; or use masked_lm")
-        tokens_BL, target_BL = sample["net_input"]["src_tokens"], sample["target"]
-        masked_BL = target_BL.ne(self.padding_idx)
-        sample_size = int(masked_BL.sum())
-        bags_BV = self._bags(model, tokens_BL, masked_BL, target_BL) if self.bag_of_words else None
-        # Computed before the forward pass is queued on a GPU, because it synchronizes.
+        tokens_BL, packing = sample["net_input"]["src_tokens"], packing_of(sample, self.padding_idx)
+        index_M, target_M = scored_of(sample, self.padding_idx)
+        bags_BV = self._bags(model, tokens_BL, sample["target"]) if self.bag_of_words else None
+        sample_size = len(index_M)
         scored = sample_size + (0 if bags_BV is None else len(bags_BV))
-        flops = self._flops(model, tokens_BL, scored)
-        loss, bag_loss = model.masked_lm_loss(tokens_BL, masked_BL, target_BL, bags_BV)
+        flops = self._flops(model, packing.lengths, scored)
+        loss, bag_loss = model.masked_lm_loss(tokens_BL, index_M, target_M, bags_BV, packing)
         return loss, sample_size, {
             "loss": (loss - bag_loss).detach(),
             "bag_loss": bag_loss / self.bag_of_words if self.bag_of_words else 0.0,
@@ -87,10 +82,9 @@ class FastMaskedLmCriterion(FairseqCriterion):
             "flops": flops,
         }  # fmt: skip
 
-    def _bags(
-        self, model: BaseFairseqModel, tokens_BL: Tensor, masked_BL: Tensor, target_BL: Tensor
-    ) -> Tensor:
+    def _bags(self, model: BaseFairseqModel, tokens_BL: Tensor, target_BL: Tensor) -> Tensor:
         """Soft targets of `<s>`: equal weights for the tokens of its block, fp32 (B, V)."""
+        masked_BL = target_BL.ne(self.padding_idx)
         vocab_size = model.encoder.sentence_encoder.embed_tokens.num_embeddings
         original_BL = torch.where(masked_BL, target_BL, tokens_BL)
         bags_BV = torch.zeros(len(tokens_BL), vocab_size, device=tokens_BL.device)
@@ -99,15 +93,16 @@ class FastMaskedLmCriterion(FairseqCriterion):
         weight_B1 = self.bag_of_words * masked_BL.sum(1, keepdim=True)
         return bags_BV * (weight_B1 / bags_BV.sum(1, keepdim=True).clamp(min=1.0))
 
-    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, scored: int) -> float:
+    def _flops(self, model: BaseFairseqModel, lengths: Sequence[int], scored: int) -> float:
         """FLOPs of the model, forward and backward, with scores at `scored` positions; 0 in evaluation."""
         if not model.training:
             return 0.0
-        args, lengths_B = model.args, tokens_BL.ne(self.padding_idx).sum(1).double()
+        args = model.args
         sizes = args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim
         vocab_size = model.encoder.sentence_encoder.embed_tokens.num_embeddings
         head = parameters.masked_lm_head(args.encoder_embed_dim, vocab_size, scored)
-        return parameters.encoder(*sizes, float(lengths_B.sum()), float(lengths_B.square().sum())) + head
+        squares = float(sum(length**2 for length in lengths))
+        return parameters.encoder(*sizes, float(sum(lengths)), squares) + head
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
@@ -167,10 +162,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             weight, bias = weight_VC.to(x_NC.dtype), bias_V.to(x_NC.dtype)
             ctx.grads = grads = _Gradients(x_NC, weight_VC, bias_V) if differentiate else None
             loss, bag_loss = torch.zeros((), device=x_NC.device), torch.zeros((), device=x_NC.device)
-            rows = max(1, BLOCK_BYTES // (len(weight) * weight.element_size()))
+            sizes = sizes_of(x_NC.device.type)
+            rows = max(1, sizes.loss_block_bytes // (len(weight) * weight.element_size()))
             for block in _slices(0, len(x_NC), rows):
                 scores = x_NC.new_empty(block.stop - block.start, len(weight))
-                for part in _parts(block, len(target_M)):
+                for part in _parts(block, len(target_M), sizes.loss_rows):
                     out = scores[part.start - block.start : part.stop - block.start]
                     torch.addmm(bias, x_NC[part], weight.t(), out=out)
                     probs, log_sums = softmax_and_log_sum(out)
@@ -187,6 +183,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                             grads.through_bag_loss(probs, bags, out)
                 if grads is not None:
                     grads.through_product(block, x_NC[block], weight, scores)
+        ctx.on_cpu = x_NC.device.type == "cpu"
         ctx.mark_non_differentiable(bag_loss)
         return loss + bag_loss, bag_loss
 
@@ -194,7 +191,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # Not kept in ctx, so that autograd does not copy the 65 MB of the embeddings.
         grads, ctx.grads = ctx.grads, None
-        if gradient.device.type != "cpu" or gradient != 1.0:  # comparing on a GPU would synchronize
+        if not ctx.on_cpu or gradient != 1.0:  # a GPU would wait for the comparison
             grads.scale(gradient)
         return grads.x, grads.release_weight(), grads.bias, None, None, None
 
@@ -215,18 +212,15 @@ def _slices(start: int, stop: int, step: int) -> Iterator[slice]:
         yield slice(at, min(at + step, stop))
 
 
-def _parts(block: slice, targets: int) -> Iterator[slice]:
-    """Slices of at most `ROWS` positions of a block, split at position `targets`, where the bags begin."""
+def _parts(block: slice, targets: int, rows: int) -> Iterator[slice]:
+    """Slices of at most `rows` positions of a block, split at position `targets`, where the bags begin."""
     split = min(max(block.start, targets), block.stop)
-    yield from _slices(block.start, split, ROWS)
-    yield from _slices(split, block.stop, ROWS)
+    yield from _slices(block.start, split, rows)
+    yield from _slices(split, block.stop, rows)
 
 
 class _Gradients:
     """The gradients of `linear_cross_entropy`, accumulated block by block."""
-
-    COLUMNS = 8000
-    """Rows of the output matrix whose gradients are computed at a time."""
 
     def __init__(self, x_NC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> None:
         self.parameter: Tensor | None = weight_VC
@@ -252,7 +246,8 @@ class _Gradients:
     def through_product(self, block: slice, x: Tensor, weight: Tensor, grad_scores: Tensor) -> None:
         """Backpropagate the gradient of a block's scores through the matrix product."""
         torch.mm(grad_scores, weight, out=self.x[block])
-        parts = zip(self.weight.split(self.COLUMNS), grad_scores.split(self.COLUMNS, 1), strict=True)
+        columns = sizes_of(x.device.type).loss_columns
+        parts = zip(self.weight.split(columns), grad_scores.split(columns, 1), strict=True)
         for grad_weight, part in parts:
             if block.start == 0:
                 grad_weight.copy_(part.t() @ x)  # the first block initializes the memory
@@ -295,9 +290,9 @@ class FastLmCriterion(FastMaskedLmCriterion):
             raise UserError("--criterion fast_lm needs --arch causal_lm_small or causal_roberta_small")
         return super().forward(model, sample, reduce)
 
-    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, scored: int) -> float:
+    def _flops(self, model: BaseFairseqModel, lengths: Sequence[int], scored: int) -> float:
         """As for masked models; a linear head lacks their dense layer (C, C)."""
-        total = super()._flops(model, tokens_BL, scored)
+        total = super()._flops(model, lengths, scored)
         if not total or hasattr(model.encoder.lm_head, "dense"):
             return total
         return total - 6.0 * scored * model.args.encoder_embed_dim**2

@@ -132,10 +132,11 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def training_loss(
-    logits_BK: torch.Tensor,
-    targets: torch.Tensor,
-    weights_K: torch.Tensor | None = None,
+    logits_BK: Tensor,
+    targets: Tensor,
+    weights_K: Tensor | None = None,
     smoothing: float = 0.0,
+    size: float | None = None,
 ) -> Loss:
     """The sum over a batch of the cross-entropy in nats, and the number to divide it by for the mean.
 
@@ -147,23 +148,26 @@ def training_loss(
     `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
     are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
     1). `weights_K` is float32.
-    The number is B without weights.
+    The number is B without weights. With weights it is `weight_of` the targets, and can be given (`size`).
     """
     log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
-    size: int | float = len(targets)
     if targets.dim() == 1:
         loss = F.nll_loss(log_probs_BK, targets, weights_K, reduction="sum")
-        if weights_K is not None:
-            size = float(weights_K[targets].sum())
     else:
         p_BK = targets.float() if weights_K is None else targets.float() * weights_K
         loss = -(p_BK * log_probs_BK).sum()
-        if weights_K is not None:
-            size = float(p_BK.sum())
+    if size is None:
+        size = len(targets) if weights_K is None else weight_of(targets, weights_K)
     if smoothing:
         weighted_BK = log_probs_BK if weights_K is None else log_probs_BK * weights_K
         loss = (1 - smoothing) * loss - smoothing / logits_BK.size(-1) * weighted_BK.sum()
     return loss, size
+
+
+def weight_of(targets: Tensor, weights_K: Tensor) -> float:
+    """The sum of the weights of targets, which are as in `training_loss`; a GPU waits."""
+    weights = weights_K[targets] if targets.dim() == 1 else targets.float() * weights_K
+    return float(weights.sum())
 
 
 def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:

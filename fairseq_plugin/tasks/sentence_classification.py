@@ -138,6 +138,8 @@ class SentenceClassificationTask(FairseqTask):
     `scaling` is that of numeric labels.
     """
 
+    pads_right = True
+
     def __init__(
         self,
         cfg: SentenceClassificationConfig,

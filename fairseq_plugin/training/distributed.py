@@ -226,19 +226,19 @@ def seeding_each_worker(set_seed: Callable[[Trainer], None]) -> Callable[[Traine
 
     In fairseq all workers have the same seed, so that dropout has the same mask in all their batches.
 
-    On a CPU only its own generator is seeded. `torch.manual_seed` also notes the call stack for each kind of
-    device that a machine can have, which takes a millisecond per update.
+    The generators are seeded directly. `torch.manual_seed` also notes the call stack for each kind of device
+    that a machine can have, which takes a millisecond per update.
     """
 
     @functools.wraps(set_seed)
     def set_own_seed(trainer: Trainer) -> None:
-        shift = SEED_STRIDE * trainer.data_parallel_rank
-        if trainer.device.type == "cpu":
-            seed = trainer.cfg.common.seed + trainer.get_num_updates()  # as in fairseq
-            torch.default_generator.manual_seed(seed + shift)
+        if trainer.device.type not in ("cpu", "cuda"):
+            set_seed(trainer)
             return
-        set_seed(trainer)
-        if shift:
-            torch.manual_seed(torch.initial_seed() + shift)
+        seed = trainer.cfg.common.seed + trainer.get_num_updates()  # as in fairseq
+        seed += SEED_STRIDE * trainer.data_parallel_rank
+        torch.default_generator.manual_seed(seed)
+        if trainer.device.type == "cuda":
+            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
     return set_own_seed

@@ -112,6 +112,7 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     def zero_grad(self) -> None:
         """Delete the gradients; the memory of large ones is kept for reuse as `parameter.spare_grad`."""
+        self._optimizer.factor, self._optimizer.skip = 1.0, None
         for parameter in self.params:
             gradient = parameter.grad
             large = gradient is not None and not gradient.is_sparse and gradient.numel() >= LARGE
@@ -120,19 +121,26 @@ class FairseqFusedAdam(FairseqOptimizer):
             parameter.grad = None
 
     def multiply_grads(self, c: float | Tensor) -> None:
-        """Scale all gradients."""
-        torch._foreach_mul_(self._gradients(), c)
+        """Scale all gradients; on a GPU, the update does it."""
+        if self._optimizer.scales:
+            self._optimizer.factor = self._optimizer.factor * c
+        else:
+            torch._foreach_mul_(self._gradients(), c)
 
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """Return the 2-norm of all gradients; if it exceeds `max_norm` > 0, scale the gradients to it."""
-        gradients = self._gradients()
-        norm = torch.nn.utils.get_total_norm(gradients)
+        """Return the 2-norm of all gradients; if it exceeds `max_norm` > 0, scale the gradients to it.
+
+        On a GPU, no weight is changed if the norm is not finite: fairseq reads it after the update.
+        """
+        norm = torch.nn.utils.get_total_norm(self._gradients()) * self._optimizer.factor
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
         if max_norm > 0:
-            torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+            self.multiply_grads((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        if self._optimizer.scales:
+            self._optimizer.skip = norm.isfinite().logical_not().float()
         return norm
 
     def _gradients(self) -> list[Tensor]:
@@ -148,22 +156,50 @@ class FairseqFusedAdam(FairseqOptimizer):
 
 
 class FusedAdam(torch.optim.AdamW):
-    """torch's fused AdamW with fairseq's epsilon, which is the value of `eps` in the groups."""
+    """torch's fused AdamW with fairseq's epsilon, which is the value of `eps` in the groups.
+
+    On a GPU the update itself multiplies the gradients by `factor`, which saves two passes over them, and it
+    changes nothing if `skip` is 1. On a CPU gradients are scaled before it, some of them sparse.
+    """
 
     def __init__(self, params: Iterable[Any], **settings: Any) -> None:
         super().__init__(params, fused=True, **settings)
         self._dense: dict[torch.nn.Parameter, Tensor] = {}
+        self._updates: list[int] | None = None
+        self.scales = scales_in_update(self.param_groups[0]["params"][0])
+        self.factor: float | Tensor = 1.0
+        self.skip: Tensor | None = None
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a checkpoint."""
+        super().load_state_dict(state_dict)
+        self._updates = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have a gradient."""
-        with self._dense_gradients():
+        with self._dense_gradients(), self._torchs_scaling():
             return self._fused_step(closure)
+
+    @contextlib.contextmanager
+    def _torchs_scaling(self) -> Iterator[None]:
+        """A context with the attributes of torch's protocol of loss scaling: gradients are divided."""
+        if not self.scales:
+            yield
+            return
+        first = self.param_groups[0]["params"][0]
+        one = torch.ones((), dtype=torch.float32, device=first.device)
+        self.grad_scale, self.found_inf = one / self.factor, self.skip
+        try:
+            yield
+        finally:
+            del self.grad_scale, self.found_inf
+            self.factor, self.skip = 1.0, None
 
     def _fused_step(self, closure: Callable[[], Any] | None) -> Any:
         eps = [group["eps"] for group in self.param_groups]
-        for group in self.param_groups:
-            group["eps"] /= math.sqrt(1 - group["betas"][1] ** self._next_step(group))
+        for group, number in zip(self.param_groups, self._next_updates(), strict=True):
+            group["eps"] /= math.sqrt(1 - group["betas"][1] ** number)
         try:
             return inspect.unwrap(torch.optim.AdamW.step)(self, closure)  # the decorator imports the compiler
         finally:
@@ -190,10 +226,26 @@ class FusedAdam(torch.optim.AdamW):
                 self._dense[parameter].index_fill_(0, gradient.indices()[0], 0.0)
                 parameter.grad = gradient
 
-    def _next_step(self, group: dict[str, Any]) -> int:
-        """The number t of the next update; all parameters of a group have the same."""
+    def _next_updates(self) -> list[int]:
+        """The number t of the next update of each group, whose parameters all have the same.
+
+        They are counted here, because a GPU would have to finish its work to return its own count.
+        """
+        if self._updates is None:
+            self._updates = [self._saved_updates(group) for group in self.param_groups]
+        for index, group in enumerate(self.param_groups):
+            self._updates[index] += any(parameter.grad is not None for parameter in group["params"])
+        return [max(1, number) for number in self._updates]
+
+    def _saved_updates(self, group: dict[str, Any]) -> int:
+        """The number of updates of a group in the state."""
         steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
-        return 1 + (int(torch.stack(steps).max()) if steps else 0)  # synchronizes a GPU only once
+        return int(torch.stack(steps).max()) if steps else 0
+
+
+def scales_in_update(parameter: Tensor) -> bool:
+    """Whether the update of this parameter scales its gradients: on a GPU."""
+    return parameter.device.type == "cuda"
 
 
 def groups(params: Sequence[torch.nn.Parameter], embedding_lr_factor: float) -> list[dict[str, Any]]:

@@ -10,12 +10,14 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from fairseq.modules import layer_norm
 from fairseq.trainer import Trainer
+from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training.distributed import broadcast
@@ -94,29 +96,88 @@ def bf16_speedup() -> float:
     return min(seconds[torch.float32]) / min(seconds[torch.bfloat16])
 
 
-def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
-    """The context for a forward pass in the given precision."""
-    if resolve(precision, device) == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def computing(model: Any, device: torch.device) -> Iterator[None]:
+    """The context for a forward pass of a model of this plugin on a device, in its `--precision`."""
+    if resolve(model.args.precision, device) != "bf16":
+        yield
+        return
+    casts = cast_at_once(model) if casts_at_once(device) else contextlib.nullcontext()
+    with torch.autocast(device.type, dtype=torch.bfloat16), casts:
+        yield
+
+
+def casts_at_once(device: torch.device) -> bool:
+    """Whether `cast_at_once` saves time: a GPU waits for the launch of each cast."""
+    return device.type == "cuda"
+
+
+@contextlib.contextmanager
+def cast_at_once(model: nn.Module) -> Iterator[None]:
+    """A context in which the linear layers of a model have bf16 copies of their weights.
+
+    autocast casts each weight where it is used, and its gradient in the backward pass: some hundred kernels.
+    Here it is one call for all weights, and one for all gradients. The values are the same.
+    """
+    places = [
+        (module, name, value)
+        for module in model.modules()
+        if type(module) is nn.Linear  # LM heads, which are subclasses, have a loss that needs their weight
+        for name, value in module._parameters.items()
+        if value is not None and value.dtype == torch.float32  # not within another such context
+    ]
+    trained = [weight for _, _, weight in places if weight.requires_grad]
+    copies = iter(_Casts.apply(*trained) if trained else ())
+    frozen = iter(_copies([weight for _, _, weight in places if not weight.requires_grad], torch.bfloat16))
+    for module, name, weight in places:
+        parameters: dict[str, Any] = module._parameters
+        parameters[name] = next(copies if weight.requires_grad else frozen)
+    try:
+        yield
+    finally:
+        for module, name, weight in places:
+            module._parameters[name] = weight
+
+
+class _Casts(torch.autograd.Function):
+    """bf16 copies of fp32 tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # a weight that is not used has no gradient
+        return tuple(_copies(weights, torch.bfloat16))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        copies = iter(_copies([grad for grad in grads if grad is not None], torch.float32))
+        return tuple(None if grad is None else next(copies) for grad in grads)
+
+
+def _copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    if copies:
+        torch._foreach_copy_(copies, list(tensors))
+    return copies
 
 
 def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
     """Replace `Trainer.__init__`, where `--fp16` and `--bf16` take effect first: `check_flags` before it."""
 
     @functools.wraps(original)
-    def build(trainer: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
-        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None))
-        original(trainer, cfg, *args, **kwargs)
+    def build(trainer: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        ours = getattr(getattr(model, "args", None), "precision", None)
+        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
+        original(trainer, cfg, task, model, *args, **kwargs)
 
     return build
 
 
-def check_flags(common: Any, optimizer: str | None = None) -> None:
-    """Raise `UserError` for a precision flag that the device or the optimizer does not support.
+def check_flags(common: Any, optimizer: str | None = None, precision: str | None = None) -> None:
+    """Raise `UserError` for a precision flag that the device, the optimizer or the model does not support.
 
-    `common` is fairseq's `CommonConfig`. On the command line `--bf16` implies a TPU even if there is a GPU
-    (fairseq/options.py, `parse_args_and_arch`), and the optimizer of `--fp16` needs a CUDA device.
+    `common` is fairseq's `CommonConfig`, and `precision` that of a model of this plugin. On the command line
+    `--bf16` implies a TPU even if there is a GPU (fairseq/options.py, `parse_args_and_arch`), and the
+    optimizer of `--fp16` needs a CUDA device.
     """
     on_gpu = torch.cuda.is_available() and not common.cpu
     place = "on a GPU" if on_gpu else "on a CPU"
@@ -124,9 +185,19 @@ def check_flags(common: Any, optimizer: str | None = None) -> None:
         raise UserError(f"--bf16 {place}: fairseq supports it only on TPUs; use --precision bf16")
     if common.fp16 and not on_gpu:
         raise UserError(f"--fp16 {place}: fairseq supports it only on GPUs; use --precision bf16")
+    if precision is not None and on_gpu and layer_norm.has_fused_layernorm:
+        raise UserError(
+            "apex is installed: fairseq would take its LayerNorm, with which this model is not tested; "
+            "uninstall apex"
+        )
     scaled = {"--fp16": common.fp16, "--amp": getattr(common, "amp", False)}
     if optimizer == "fused_adam" and (given := [flag for flag, on in scaled.items() if on]):
         raise UserError(
             f"{given[0]}: --optimizer fused_adam does not support loss scaling; use --precision bf16, or "
             "--optimizer adam"
+        )
+    if precision in ("auto", "bf16") and (given := [flag for flag, on in scaled.items() if on]):
+        raise UserError(
+            f"{given[0]} with --precision {precision}: two precisions; add --precision fp32, or omit "
+            f"{given[0]}"
         )

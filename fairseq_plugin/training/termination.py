@@ -22,6 +22,7 @@ MAX_LOSS = 1e4
 """Bits per sentence or token. For comparison, a uniform guess among a million classes costs 20 bits."""
 NON_FINITE = "Nan/Inf"
 """Part of fairseq's error message for gradients that are not finite."""
+NOT_FINITE = "gradients are NaN or infinite"
 POLL_SECONDS = 0.05
 
 
@@ -37,18 +38,24 @@ def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
             first = error if isinstance(error, FloatingPointError) else error.__context__
             if not (isinstance(first, FloatingPointError) and NON_FINITE in str(first)):
                 raise
-            raise UserError(_divergence_message(trainer, "gradients are NaN or infinite")) from None
-        loss = (output or {}).get("loss", 0.0)
-        if not abs(float(loss)) < MAX_LOSS:  # also true for NaN
-            raise UserError(_divergence_message(trainer, f"the loss is {float(loss):.4g}"))
+            raise UserError(divergence(trainer, NOT_FINITE, trainer.get_num_updates())) from None
+        check_loss(trainer, output or {}, trainer.get_num_updates())
         return output
 
     return train_step
 
 
-def _divergence_message(trainer: Trainer, symptom: str) -> str:
+def check_loss(trainer: Trainer, output: dict[str, Any], update: int) -> None:
+    """Raise `UserError` if the loss of an update, in what fairseq returns for it, is NaN or too large."""
+    loss = float(output.get("loss", 0.0))
+    if not abs(loss) < MAX_LOSS:  # also true for NaN
+        raise UserError(divergence(trainer, f"the loss is {loss:.4g}", update))
+
+
+def divergence(trainer: Trainer, symptom: str, update: int) -> str:
+    """The message of the error."""
     return (
-        f"{trainer.cfg.checkpoint.save_dir}: training diverged at update {trainer.get_num_updates()}: "
+        f"{trainer.cfg.checkpoint.save_dir}: training diverged at update {update}: "
         f"{symptom}, learning rate {trainer.get_lr():.4g}; lower --lr or increase --warmup-updates "
         "(checkpoints and curves up to here are kept)"
     )

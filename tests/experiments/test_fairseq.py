@@ -62,6 +62,13 @@ def test_a_gpu_run_has_no_cpu_flag():
     assert "--cpu" not in command(cpu=False).argv
 
 
+@pytest.mark.parametrize(("given", "of_gpu"), [("4096", "65536"), ("3000", "3000")])
+def test_validation_batches_of_a_recipe_are_larger_on_a_gpu(given, of_gpu):
+    flags = ("--lr", "1e-4", "--max-tokens-valid", given)
+    assert fairseq_flags.for_device(flags, cpu=True) == flags
+    assert fairseq_flags.for_device(flags, cpu=False) == (*flags[:3], of_gpu)
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [("sub/a", "sub/a"), ("./sub/../a", "a"), ("../a", "../a"), ("/nowhere/a", "/nowhere/a")],

@@ -31,9 +31,17 @@ def test_concurrent_runs_follow_from_the_machine(monkeypatch, cores, gigabytes, 
     assert provenance.machine("cpu", jobs=None, runs=runs).slots == slots
 
 
-def test_one_run_per_gpu(monkeypatch):
-    monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B"))
-    assert provenance.machine("auto", jobs=None, runs=6).slots == 2
+@pytest.mark.parametrize(
+    ("gigabytes", "cores", "processes", "slots"),
+    [(80, 16, 1, 8), (17, 16, 1, 4), (6, 16, 1, 2), (80, 5, 1, 5), (80, 1, 1, 2), (80, 16, 2, 1)],
+    ids=["several per GPU", "its memory", "little memory", "cores", "one core", "processes"],
+)
+def test_small_runs_share_a_gpu(monkeypatch, gigabytes, cores, processes, slots):
+    monkeypatch.setattr(provenance, "_gpus", lambda: (("A", gigabytes << 30), ("B", gigabytes << 30)))
+    monkeypatch.setattr(provenance, "usable_cores", lambda: cores)
+    monkeypatch.setattr(provenance, "_memory_bytes", lambda: 128 << 30)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert provenance.machine("auto", jobs=None, runs=9, processes=processes).slots == slots
     assert provenance.machine("auto", jobs=4, runs=6).slots == 4
 
 
@@ -102,7 +110,7 @@ def test_processes_of_a_run_share_threads_and_gpus(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
     assert provenance.machine("cpu", processes=4).threads == 2
-    monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B", "C"))
+    monkeypatch.setattr(provenance, "_gpus", lambda: (("A", 1), ("B", 1), ("C", 1)))
     assert provenance.machine("auto", processes=2).visible_gpu(0) == "0,1"
     with pytest.raises(UserError, match=r"--processes 4: .*3 GPU"):
         provenance.machine("auto", processes=4)

@@ -26,6 +26,7 @@ from roberta_small.experiments.methods.transformers.run_folder import (
     last_checkpoint,
     measured,
 )
+from roberta_small.experiments.recipe.fairseq_flags import for_device
 from roberta_small.experiments.settings import SweepSettings, add_sweep, sweep_settings
 from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
@@ -112,7 +113,7 @@ class Transformers(Method):
             *(("--resume",) if resume else ()),
             *(("--cpu",) if cpu else ()),
             *(() if settings.lora is None else ("--lora", *settings.words)),
-            *("--recipe", *training.flags),
+            *("--recipe", *for_device(training.flags, cpu)),
         )
         return Command(argv, self._shown(sweep, training))
 

@@ -8,13 +8,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from roberta_small.fairseq_plugin.models.attention import (
-    attend,
-    attend_jagged,
-    attend_padded,
-    attend_single_query,
-    sentence_offsets,
-)
+from roberta_small.fairseq_plugin.models import attention
+from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, kernel_offsets
 from roberta_small.fairseq_plugin.models.dropout import (
     COLUMNS,
     DROPOUT_LEVELS,
@@ -50,28 +45,111 @@ def reference(qkv_TE, causal=False):
     return F.pad(torch.cat(parts), (0, 0, 0, PADDING))
 
 
-def test_jagged_attention_accepts_any_head_size():
-    """Its kernels on a GPU need a multiple of 8."""
-    qkv_TE = torch.randn(sum(LENGTHS), 3 * HEADS * 6, requires_grad=True)
-    ours, theirs = (function(qkv_TE, LENGTHS, HEADS, 0.0) for function in (attend_jagged, attend))
-    torch.testing.assert_close(ours, theirs, **TOLERANCE)
-    grads = [torch.autograd.grad(out.pow(2).sum(), qkv_TE)[0] for out in (ours, theirs)]
-    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+@pytest.fixture(params=["flash", "efficient"])
+def kernel(request, gpu_path, monkeypatch):
+    """One of the kernels of a GPU, whatever the dtype."""
+    monkeypatch.setattr(attention, "uses_flash", lambda qkv: request.param == "flash")
+    return request.param
 
 
-@pytest.mark.parametrize("function", [attend, attend_jagged, partial(attend, causal=True), attend_padded])
-def test_without_tokens_the_result_is_zero(function):
-    out_TC = function(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0)
-    assert out_TC.shape == (4, WIDTH)
-    assert not out_TC.any()
+@pytest.mark.parametrize(
+    ("dtype", "causal", "size", "lengths"),
+    [
+        (torch.float32, False, 4, (5, 0, 20, 1, 0)),
+        (torch.float32, True, 12, (5, 0, 20, 1, 0)),
+        (torch.float64, True, 64, (17, 3)),
+        (torch.float64, False, 12, (1,)),
+    ],
+)
+def test_the_kernels_of_a_gpu_give_the_values_and_gradients_of_a_cpu(
+    kernel, gpu_path, monkeypatch, dtype, causal, size, lengths
+):
+    """Also for head sizes that the kernels do not have, padding and empty sentences."""
+    torch.manual_seed(0)
+    tokens = sum(lengths)
+    qkv_TE = torch.randn(tokens + PADDING, 3 * HEADS * size, dtype=dtype, requires_grad=True)
+    gradient_TC = torch.randn(tokens, HEADS * size, dtype=dtype)
+    found = []
+    for one_by_one in (False, True):
+        monkeypatch.setattr(attention, "one_by_one", lambda x, value=one_by_one: value)
+        out_TC = attend(qkv_TE, lengths, HEADS, 0.0, causal=causal)
+        assert out_TC.isfinite().all()
+        found.append([out_TC[:tokens], *torch.autograd.grad(out_TC[:tokens], qkv_TE, gradient_TC)])
+    assert gpu_path == [kernel]
+    for one, other in zip(*found, strict=True):
+        # The CPU's softmax is in fp32 for every dtype.
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert not found[0][1][tokens:].any()
 
 
-def test_offsets_cached_in_inference_mode_can_be_used_in_training():
-    sentence_offsets.cache_clear()
-    with torch.inference_mode():
-        attend_jagged(inputs(), LENGTHS, HEADS, 0.0)
-    attend_jagged(inputs(), LENGTHS, HEADS, 0.0).sum().backward()
-    assert sentence_offsets.cache_info().hits >= 1
+def test_dropout_of_a_gpu_keeps_the_mean_and_its_gradient_uses_the_same_mask(kernel):
+    torch.manual_seed(0)
+    x_TE = torch.randn(9, 3 * WIDTH, dtype=torch.float64, requires_grad=True)
+    direction_TE = torch.randn_like(x_TE)
+
+    def dropped(x_TE, seed=3):
+        torch.manual_seed(seed)
+        return attend(x_TE, (4, 5), HEADS, 0.4)
+
+    (slope_TE,) = torch.autograd.grad(dropped(x_TE).sum(), x_TE)
+    with torch.no_grad():
+        step = 1e-5 * direction_TE
+        rise = (dropped(x_TE + step).sum() - dropped(x_TE - step).sum()) / 2e-5
+        mean_TC = torch.stack([dropped(x_TE, seed) for seed in range(40)]).mean(0)
+        torch.testing.assert_close(mean_TC.mean(), attend(x_TE, (4, 5), HEADS, 0.0).mean(), rtol=0, atol=0.05)
+    torch.testing.assert_close(rise, (slope_TE * direction_TE).sum(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "ampere", "expected"),
+    [
+        (torch.bfloat16, 64, True, "flash"),
+        (torch.float16, 12, True, "flash"),
+        (torch.bfloat16, 64, False, "efficient"),
+        (torch.bfloat16, 200, True, "efficient"),
+        (torch.float32, 64, True, "efficient"),
+    ],
+)
+def test_the_kernel_depends_on_dtype_head_size_and_gpu(gpu_path, monkeypatch, dtype, size, ampere, expected):
+    monkeypatch.setattr(attention, "_has_flash", lambda device: ampere)
+    out_TC = attend(torch.randn(5, 3 * 2 * size).to(dtype), (2, 3), 2, 0.1)
+    assert gpu_path == [expected]
+    assert out_TC.dtype == dtype
+
+
+def test_padding_is_one_more_sentence_of_the_kernels():
+    assert kernel_offsets((3, 2), 5) == [0, 3, 5]
+    assert kernel_offsets((3, 2), 64) == [0, 3, 5, 64]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_tokens_the_result_is_zero(monkeypatch, causal):
+    for one_by_one in (True, False):
+        monkeypatch.setattr(attention, "one_by_one", lambda x, value=one_by_one: value)
+        out_TC = attend(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0, causal=causal)
+        assert out_TC.shape == (4, WIDTH)
+        assert not out_TC.any()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [4, 12, 64])
+def test_attention_on_cuda_equals_that_on_a_cpu(dtype, causal, size):
+    torch.manual_seed(0)
+    x_TE = torch.randn(sum(LENGTHS) + PADDING, 3 * HEADS * size).to(dtype).float()
+    gradient_TC = torch.randn(sum(LENGTHS), HEADS * size).to(dtype).float()
+    found = []
+    for device, of in (("cpu", torch.float32), ("cuda", dtype)):
+        qkv_TE = x_TE.to(device, of).requires_grad_()
+        out_TC = attend(qkv_TE, LENGTHS, HEADS, 0.0, causal=causal)
+        (grad_TE,) = torch.autograd.grad(out_TC[: sum(LENGTHS)], qkv_TE, gradient_TC.to(device, of))
+        attend(qkv_TE, LENGTHS, HEADS, 0.1, causal=causal).sum().backward()
+        assert qkv_TE.grad.isfinite().all()
+        found.append([x.float().cpu() for x in (out_TC[: sum(LENGTHS)].detach(), grad_TE)])
+    near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **near)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -81,13 +159,10 @@ def test_attention_of_a_single_query_keeps_the_dtype(dtype):
     assert attend_single_query(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
 
 
-@pytest.mark.parametrize(
-    ("function", "causal"),
-    [(attend, False), (attend_jagged, False), (partial(attend, causal=True), True), (attend_padded, True)],
-)
-def test_values_and_gradients_equal_those_of_torch(function, causal):
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_and_gradients_equal_those_of_torch(causal):
     qkv_TE = inputs()
-    ours, theirs = function(qkv_TE, LENGTHS, HEADS, 0.0), reference(qkv_TE, causal)
+    ours, theirs = attend(qkv_TE, LENGTHS, HEADS, 0.0, causal=causal), reference(qkv_TE, causal)
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     weights = torch.randn_like(ours)
     grads = [torch.autograd.grad((out * weights).sum(), qkv_TE)[0] for out in (ours, theirs)]

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from roberta_small.fairseq_plugin.models import attention, dropout, grouped_attention
@@ -130,19 +130,18 @@ def test_attention(masks, sizes, dtype, view, gradient_view, causal, p, seed):
     check([out_TC, found], [wanted, wanted_gradient], dtype, scale=3 if p == 0.9 else 1)
 
 
+@settings(max_examples=max(1, settings().max_examples // 4))  # emulated kernels are slow
 @given(sentences(), st.booleans(), VIEWS)
-def test_attention_of_other_devices(sizes, causal, view):
-    """`attend_jagged` and `attend_padded`, which are made of torch's own functions."""
+def test_attention_of_a_gpu(gpu_path, sizes, causal, view):
+    """Everything around its kernels, which are emulated."""
     heads, size, lengths, padding = sizes
-    lengths = tuple(filter(None, lengths))
-    tokens, width = sum(lengths) + padding, heads * size
-    qkv_TE = tensor((tokens, 3 * width), torch.float32, view, 1)
+    tokens, width = sum(lengths), heads * size
+    qkv_TE = tensor((tokens + padding, 3 * width), torch.float32, view, 1)
     gradient_TC = tensor((tokens, width), torch.float32, view, 2).detach()
-    function = attention.attend_padded if causal else attention.attend_jagged
-    out_TC = function(qkv_TE, lengths, heads, 0.0)
+    out_TC = attention.attend(qkv_TE, lengths, heads, 0.0, causal=causal)[:tokens]
     (found,) = backward(out_TC, gradient_TC, qkv_TE)
     exact = qkv_TE.detach().double().requires_grad_()
-    wanted = reference(exact, lengths, heads, causal, [torch.ones(heads, 1, 1)] * len(lengths))
+    wanted = reference(exact, lengths, heads, causal, [torch.ones(heads, 1, 1)] * len(lengths))[:tokens]
     (wanted_gradient,) = torch.autograd.grad(wanted, exact, gradient_TC.double())
     check([out_TC, found], [wanted, wanted_gradient], torch.float32)
 

@@ -1,6 +1,7 @@
 """The blockwise loss over the vocabulary against torch's and fairseq's."""
 
 import argparse
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.sizes import CPU
 from roberta_small.fairseq_plugin.models import parameters as flops
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks import language_modeling
@@ -25,9 +27,8 @@ POSITIONS, VOCAB_SIZE, WIDTH, PAD = 21, 50, 12, 1
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Use several blocks of several parts, with remainders."""
-    monkeypatch.setattr(language_modeling, "ROWS", 3)
-    monkeypatch.setattr(language_modeling, "BLOCK_BYTES", 8 * VOCAB_SIZE * 4)
-    monkeypatch.setattr(language_modeling._Gradients, "COLUMNS", 16)
+    small = replace(CPU, loss_rows=3, loss_block_bytes=8 * VOCAB_SIZE * 4, loss_columns=16)
+    monkeypatch.setattr(language_modeling, "sizes_of", lambda device_type: small)
 
 
 def tensors():
@@ -215,3 +216,19 @@ def test_the_bag_of_words_are_the_tokens_before_masking():
 def test_an_invalid_weight_is_an_error(weight):
     with pytest.raises(UserError, match="--bag-of-words"):
         FastMaskedLmCriterion(models()[0], bag_of_words=weight)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_loss_on_cuda_equals_that_on_a_cpu(dtype):
+    found = []
+    for device, of in (("cpu", torch.float32), ("cuda", dtype)):
+        (x, weight, bias), target = tensors()
+        inputs = [x.detach().to(device, of), weight.detach().to(device), bias.detach().to(device)]
+        inputs = [each.requires_grad_() for each in inputs]
+        bags = torch.rand(4, VOCAB_SIZE, generator=torch.Generator().manual_seed(1)).to(device)
+        loss, _ = linear_cross_entropy(*inputs, target[:-4].to(device), bags)
+        found.append([x.float().cpu() for x in (loss.detach(), *torch.autograd.grad(loss, inputs))])
+    near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.1}
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **near)

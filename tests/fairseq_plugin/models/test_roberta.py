@@ -10,7 +10,9 @@ from fairseq.models.roberta.model import RobertaModel
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import attention
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.training import precision
 
 HEAD = "sentence_classification_head"
 LENGTHS = (20, 3, 11, 1, 14)
@@ -234,14 +236,8 @@ def test_bf16_is_close_to_fp32():
     torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
 
 
-@pytest.fixture
-def gpu_code_path(monkeypatch):
-    """Use the code path of a GPU on the CPU."""
-    monkeypatch.setattr(attention, "one_by_one", lambda x: False)
-
-
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_the_gpu_code_path_gives_the_same_logits_and_gradients(pooling, monkeypatch):
+def test_the_gpu_code_path_gives_the_same_logits_and_gradients(gpu_path, pooling, monkeypatch):
     model, tokens = build(pooling=pooling), sentences()
     found = []
     for one_by_one in (True, False):
@@ -256,12 +252,36 @@ def test_the_gpu_code_path_gives_the_same_logits_and_gradients(pooling, monkeypa
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_gpu_code_path_trains_with_dropout_and_accepts_padding_only(gpu_code_path, precision):
+def test_the_gpu_code_path_trains_with_dropout_and_accepts_padding_only(gpu_path, precision):
     model = build(dropout=0.1, attention_dropout=0.1, precision=precision).train()
     model(sentences(), classification_head_name=HEAD)[0].sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     with torch.inference_mode():
         assert model.eval()(torch.full((2, 5), PAD), features_only=True)[0].shape[:2] == (2, 5)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kind", [RobertaSmall, CausalRobertaSmall])
+def test_weights_that_are_cast_at_once_give_the_same_logits_and_gradients(
+    gpu_path, monkeypatch, kind, frozen
+):
+    """As on a GPU; bit for bit."""
+    model, found = build(kind, precision="bf16"), []
+    if frozen:
+        model.encoder.sentence_encoder.layers[0].requires_grad_(False)
+    names = sorted(model.state_dict())
+    for at_once in (True, False):
+        monkeypatch.setattr(precision, "casts_at_once", lambda device, value=at_once: value)
+        model.zero_grad()
+        logits_BK = model(sentences(), classification_head_name=HEAD)[0]
+        logits_BK.float().pow(2).sum().backward()
+        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        found[-1]["logits"] = logits_BK.detach()
+    assert sorted(model.state_dict()) == names
+    assert all(weight.dtype == torch.float32 for weight in model.parameters())
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name]), name
 
 
 @pytest.mark.cuda

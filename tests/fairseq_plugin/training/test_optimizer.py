@@ -9,6 +9,7 @@ from fairseq.optim.adam import Adam
 from fairseq.utils import clip_grad_norm_
 
 from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training import optimizer as optimizer_module
 from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam, FusedAdam, parse_betas
 
 SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.98), "eps": 1e-3, "weight_decay": 0.1}
@@ -215,3 +216,53 @@ def test_the_memory_of_a_large_gradient_is_kept(monkeypatch):
     assert model[0].weight.spare_grad is gradient
     assert model[0].weight.grad is None
     assert not hasattr(model[0].bias, "spare_grad")
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.05])
+def test_scaling_in_the_update_equals_scaling_before_it(monkeypatch, max_norm):
+    """As on a GPU; torch's fused update scales on a CPU, too."""
+    found = []
+    for scales in (False, True):
+        monkeypatch.setattr(optimizer_module, "scales_in_update", lambda parameter, value=scales: value)
+        model = network()
+        optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+        norms = []
+        for step in range(20):
+            optimizer.zero_grad()
+            model(torch.randn(5, 8, generator=torch.Generator().manual_seed(step))).pow(2).sum().backward()
+            optimizer.multiply_grads(0.2)
+            norms.append(optimizer.clip_grad_norm(max_norm))
+            optimizer.step()
+        found.append([torch.stack(norms), *model.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **TOLERANCE)
+
+
+def test_an_update_with_an_infinite_norm_changes_nothing_where_the_norm_is_read_later(monkeypatch):
+    monkeypatch.setattr(optimizer_module, "scales_in_update", lambda parameter: True)
+    model = network()
+    optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    assert not optimizer.clip_grad_norm(0.0).isfinite()
+    optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.cuda
+def test_updates_on_cuda_equal_those_on_a_cpu():
+    found = []
+    for device in ("cpu", "cuda"):
+        model = network().to(device)
+        optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+        for step in range(20):
+            x = torch.randn(5, 8, generator=torch.Generator().manual_seed(step)).to(device)
+            optimizer.zero_grad()
+            model(x).pow(2).sum().backward()
+            optimizer.multiply_grads(0.2)
+            optimizer.clip_grad_norm(0.05)
+            optimizer.step()
+        found.append([parameter.detach().cpu() for parameter in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -75,6 +75,24 @@ def test_loss_scaling_with_fused_adam_is_an_error(machine, flag):
     precision.check_flags(common(flag), "adam")
 
 
+@pytest.mark.parametrize("flag", ["--fp16", "--amp"])
+@pytest.mark.parametrize("own", ["auto", "bf16"])
+def test_two_precisions_at_a_time_are_an_error(machine, flag, own):
+    machine(gpu=True)
+    with pytest.raises(UserError, match=f"{flag} with --precision {own}: .*--precision fp32"):
+        precision.check_flags(common(flag), "adam", own)
+    precision.check_flags(common(flag), "adam", "fp32")
+
+
+def test_apex_is_an_error_for_models_of_this_plugin_on_a_gpu(machine, monkeypatch):
+    machine(gpu=True)
+    monkeypatch.setattr(precision.layer_norm, "has_fused_layernorm", True)
+    with pytest.raises(UserError, match="apex"):
+        precision.check_flags(common(), "adam", "auto")
+    precision.check_flags(common("--cpu"), "adam", "auto")
+    precision.check_flags(common(), "adam")
+
+
 @pytest.mark.parametrize("flag", ["--bf16", "--fp16"])
 def test_the_flags_are_checked_when_the_trainer_is_built(tmp_path, flag):
     with pytest.raises(UserError, match=f"{flag} on a CPU"):

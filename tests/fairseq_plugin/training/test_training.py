@@ -1,13 +1,11 @@
 """fairseq-train with the plugin: parity with stock, logs, resuming, errors."""
 
 import shlex
-from collections import Counter
 
 import pytest
 import torch
 from data_folders import write_data
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils._python_dispatch import TorchDispatchMode
 from training import (
     FAST,
     INPUT,
@@ -21,8 +19,6 @@ from training import (
     losses_and_accuracy,
     losses_of,
 )
-
-from roberta_small.fairseq_plugin.models import attention, packed
 
 UPDATES = 50
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
@@ -113,42 +109,6 @@ def test_training_on_a_gpu(data, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "checkpoint_best.pt").is_file()
-
-
-class SynchronizationCounter(TorchDispatchMode):
-    """Counts the operations that would synchronize with a GPU."""
-
-    SYNCHRONIZING = ("_local_scalar_dense", "nonzero", "bincount")
-
-    def __init__(self):
-        super().__init__()
-        self.count = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        masks = [x for x in args[1] if x is not None and x.dtype == torch.bool] if name == "index" else ()
-        if name in self.SYNCHRONIZING or masks:
-            self.count[name] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_an_update_synchronizes_with_the_gpu_only_a_few_times(data, monkeypatch):
-    """Counted on the CPU, on the code path of a GPU."""
-    monkeypatch.setattr(attention, "one_by_one", lambda x: False)
-    # On a CPU, torch's jagged attention synchronizes for each length; its GPU kernels do not.
-    monkeypatch.setattr(packed, "attend", attention.attend_padded)
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
-    batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
-    trainer.begin_epoch(1)
-    trainer.train_step([next(batches)])
-    tolist, cpu, batch = torch.Tensor.tolist, torch.Tensor.cpu, next(batches)
-    with SynchronizationCounter() as counter, monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, "tolist", lambda x: (counter.count.update(["tolist"]), tolist(x))[1])
-        patch.setattr(torch.Tensor, "cpu", lambda x: (counter.count.update(["cpu"]), cpu(x))[1])
-        trainer.train_step([batch])
-    # nonzero: positions of the tokens; tolist: sentence lengths; cpu: confusion matrix; scalars: number of
-    # the update, loss, and the gradient norm twice.
-    assert counter.count == {"nonzero": 1, "tolist": 1, "cpu": 1, "_local_scalar_dense": 4}
 
 
 @pytest.mark.parametrize("kind", ["--encoder packed", "--encoder padded", "--arch causal_roberta_small"])

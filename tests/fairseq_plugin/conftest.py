@@ -1,0 +1,21 @@
+"""The code path of a GPU on a CPU."""
+
+import emulated_kernels
+import pytest
+
+from roberta_small.fairseq_plugin.models import attention
+
+
+@pytest.fixture(scope="package")
+def gpu_kernels():
+    """aten's attention kernels exist on a CPU, too; the list of their calls."""
+    with emulated_kernels.installed() as calls:
+        yield calls
+
+
+@pytest.fixture
+def gpu_path(gpu_kernels, monkeypatch):
+    """The network takes the code path of a GPU; the list of calls of its attention kernels."""
+    monkeypatch.setattr(attention, "one_by_one", lambda x: False)
+    gpu_kernels.clear()
+    return gpu_kernels
