@@ -296,7 +296,7 @@ def build_classifier(
     Raises `UserError` for another kind of model, and if the weights do not match the configuration.
     """
     head, config = checkpoint.head, checkpoint.task_config()
-    known = {"max_positions": config.max_positions}
+    known: dict[str, Any] = {"max_positions": config.max_positions}
     known |= {"encoder_kind": "packed"} if precision == INT8 else {}  # which has the int8 products
     arguments = argparse.Namespace(**vars(checkpoint.arguments) | known)
     task = SentenceClassificationTask(config, _dictionary(checkpoint), Dictionary())
