@@ -63,11 +63,11 @@ fi
 export python
 
 data=$work/data dictionary=pretrained/roberta_small_fr/dict.txt weights=pretrained/roberta_small_fr/model.safetensors
-tiny=() collect=() sentences=3200 few="--updates 60 --warm-up 10" long="--updates 150 --warm-up 10" limits="--max-epoch 1"
+tiny=() collect=() process=90 sentences=3200 few="--updates 60 --warm-up 10" long="--updates 150 --warm-up 10" limits="--max-epoch 1"
 start="--seeds 1 2 3 --inits random pretrained --pretrained $weights"
 tuned="--seeds 1 --inits pretrained --pretrained $weights"
 if [ "$device" = cpu ]; then
-    tiny=(--tiny) collect=(--collect-only) sentences=64 few="--updates 5 --warm-up 1" long=$few limits="--max-update 2"
+    tiny=(--tiny) collect=(--collect-only) process=600 sentences=64 few="--updates 5 --warm-up 1" long=$few limits="--max-update 2"
     start="--seeds 1 --inits random" tuned=$start
     head -n 2000 "$dictionary" >"$work/dict.txt"
     dictionary=$work/dict.txt
@@ -108,7 +108,7 @@ compare() { # NAME SECONDS WORDS...
     local name=$1 most=$2
     shift 2
     step "$name" "$most" "$python" -m benchmarks "$@" --quick --rounds 1 --data "$data/reviews" \
-        --corpus "$data/corpus" --device "$device" --limit 90 --out "$out/bench-$name"
+        --corpus "$data/corpus" --device "$device" --limit "$process" --out "$out/bench-$name"
 }
 compare floor 60 floor
 compare finetune 120 finetune $few
