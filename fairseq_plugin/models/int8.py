@@ -9,6 +9,7 @@ within sentences and the classification head stay in fp32.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,10 +30,12 @@ class Int8Linear(nn.Module):
         super().__init__()
         largest_O = weight_OI.detach().abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny)
         zeros_O = torch.zeros(len(largest_O), dtype=torch.long)
-        quantized_OI = torch.quantize_per_channel(
-            weight_OI.detach().float(), (largest_O / LARGEST).double(), zeros_O, 0, torch.qint8
-        )
-        with _engine():
+        with _engine(), warnings.catch_warnings():
+            # The kernels take weights of this type only, which torch plans to replace (pytorch#184982).
+            warnings.simplefilter("ignore", UserWarning)
+            quantized_OI = torch.quantize_per_channel(
+                weight_OI.detach().float(), (largest_O / LARGEST).double(), zeros_O, 0, torch.qint8
+            )
             self.packed: Any = torch.ops.quantized.linear_prepack(quantized_OI, bias_O.detach().float())
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The arithmetic of int8 products."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,9 @@ def test_the_product_is_that_of_quantized_numbers(shape):
     scale_O1 = np.maximum(np.abs(weight_OI.double().numpy()).max(axis=1, keepdims=True), 1e-30) / 127
     weight_hat = np.rint(weight_OI.double().numpy() / scale_O1) * scale_O1
     wanted = x_hat @ weight_hat.T + bias_O.double().numpy()
-    found = Int8Linear(weight_OI, bias_O)(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Int8Linear(weight_OI, bias_O)(x)
     assert found.shape == (*shape[:-1], 7)
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
     assert 0 < (found - torch.nn.functional.linear(x, weight_OI, bias_O)).abs().max() < 0.5
