@@ -206,6 +206,13 @@ class Labels:
         return replace(self, thresholds=tuple(thresholds.get(name, value) for name, value in own))
 
 
+def chosen_thresholds(labels: Labels, targets: Targets, outputs_NK: Array) -> dict[str, float]:
+    """The threshold of each class that is best on these examples; empty unless the data are multi-label."""
+    if labels.kind.name != MULTI_LABEL:
+        return {}
+    return dict(zip(labels.classes, best_thresholds(outputs_NK, targets), strict=True))
+
+
 def best_thresholds(probabilities_NK: Array, targets_NK: NDArray[np.bool_]) -> list[float]:
     """For each class, the threshold with the highest F1; of several, the one nearest to 0.5.
 

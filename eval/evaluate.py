@@ -176,7 +176,7 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
 
     Nothing is done for other kinds of labels, and if they are there. `options` as for `open_model`.
     """
-    from roberta_small.common.metrics import chosen_thresholds
+    from roberta_small.common.label_kinds import chosen_thresholds
 
     if (folder / THRESHOLDS).is_file():
         return

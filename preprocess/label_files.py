@@ -34,7 +34,7 @@ def write_labels(
     """
     if kind.name == REGRESSION:
         return _write_numbers(files, folder, kind)
-    rows = {split: read_classes(path, kind) for split, path in files.items()}
+    rows = {split: label_rows(path, kind) for split, path in files.items()}
     train_path = next(iter(files.values()))
     if not rows[next(iter(files))]:
         raise UserError(f"{train_path}: empty; write one label per line of text")
@@ -49,24 +49,9 @@ def write_labels(
     return {"labels": class_names(labels), **recorded}, {split: len(found) for split, found in rows.items()}
 
 
-def read_classes(path: str, kind: LabelKind) -> list[list[str]]:
-    """The classes of each line; raises `UserError` with file and line for a malformed one."""
-    found = []
-    for number, line in enumerate(read_text_lines(path), start=1):
-        classes = read_line(line, kind, path, number)
-        assert isinstance(classes, list)
-        found.append(classes)
-    return found
-
-
-def read_numbers(path: str, kind: LabelKind) -> list[float]:
-    """The number of each line; raises `UserError` with file and line for another label."""
-    found = []
-    for number, line in enumerate(read_text_lines(path), start=1):
-        value = read_line(line, kind, path, number)
-        assert isinstance(value, float)
-        found.append(value)
-    return found
+def label_rows(path: str, kind: LabelKind) -> list[Any]:
+    """The classes of each line, or its number; raises `UserError` with file and line for another label."""
+    return [read_line(line, kind, path, number) for number, line in enumerate(read_text_lines(path), start=1)]
 
 
 def _ids(rows: list[list[str]], labels: Dictionary, path: str, train_path: str) -> list[int]:
@@ -86,7 +71,7 @@ def _ids(rows: list[list[str]], labels: Dictionary, path: str, train_path: str) 
 def _write_numbers(
     files: Mapping[str, str], folder: Path, kind: LabelKind
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    values = {split: read_numbers(path, kind) for split, path in files.items()}
+    values = {split: label_rows(path, kind) for split, path in files.items()}
     train = next(iter(files))
     if not values[train]:
         raise UserError(f"{files[train]}: empty; write one number per line of text")

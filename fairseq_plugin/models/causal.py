@@ -36,11 +36,8 @@ from torch import Tensor, nn
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
 from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
-from roberta_small.fairseq_plugin.models.packed import Packing
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall, check_sizes, roberta_small_architecture
-from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from roberta_small.fairseq_plugin.training import precision
 
 logger = logging.getLogger(__name__)
 CLASSIFICATION_HEADS = "classification_heads."
@@ -146,24 +143,9 @@ class CausalLmSmall(CausalRobertaSmall):
         self.classification_heads[name] = ClassificationHead(self.args.encoder_embed_dim, num_classes)
         self.encoder.lm_head = None
 
-    def masked_lm_loss(
-        self,
-        src_tokens: Tensor,
-        index_M: Tensor,
-        target_M: Tensor,
-        bags: Tensor | None = None,
-        packing: Packing | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy in nats at M positions, as of `RobertaSmall`.
-
-        `bags` is not supported: the first token does not attend to the tokens it would have to predict.
-        """
-        with precision.computing(self, src_tokens.device):
-            features_BLC, head = self.features(src_tokens, packing), self.encoder.lm_head
-            x_MC = features_BLC.flatten(0, 1).index_select(0, index_M)
-            if torch.is_autocast_enabled(src_tokens.device.type):
-                x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
-            return linear_cross_entropy(x_MC, head.weight, head.bias, target_M)
+    def lm_input(self, x_MC: Tensor) -> Tensor:
+        """The features: the LM head has no other layer than its output matrix."""
+        return x_MC
 
 
 class CausalRobertaEncoder(RobertaEncoder):

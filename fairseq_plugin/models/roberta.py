@@ -182,11 +182,15 @@ class RobertaSmall(RobertaModel):
             x_MC = features_BLC.flatten(0, 1).index_select(0, index_M)
             if bags is not None:
                 x_MC = torch.cat([x_MC, features_BLC[:, 0]])
-            head = self.encoder.lm_head
-            x_MC = head.layer_norm(head.activation_fn(head.dense(x_MC)))
+            head, x_MC = self.encoder.lm_head, self.lm_input(x_MC)
             if torch.is_autocast_enabled(src_tokens.device.type):
                 x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
             return linear_cross_entropy(x_MC, head.weight, head.bias, target_M, bags)
+
+    def lm_input(self, x_MC: Tensor) -> Tensor:
+        """The input of the LM head's output matrix: (M, C) -> (M, C)."""
+        head = self.encoder.lm_head
+        return head.layer_norm(head.activation_fn(head.dense(x_MC)))
 
 
 class RobertaSmallEncoder(RobertaEncoder):

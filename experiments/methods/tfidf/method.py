@@ -38,7 +38,7 @@ from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
 from roberta_small.preprocess import dictionary
 from roberta_small.preprocess.label_cells import as_line, classes_in
-from roberta_small.preprocess.label_files import read_classes, read_numbers
+from roberta_small.preprocess.label_files import label_rows
 from roberta_small.preprocess.labels import check_line_counts, class_names, read_labels
 from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -317,9 +317,9 @@ def _read_split(folder: Path, name: str) -> Split:
     if kind.exclusive:
         labels = list(read_labels(label_path))
     elif kind.has_classes:
-        labels = [as_line(row) for row in read_classes(label_path, kind)]
+        labels = [as_line(row) for row in label_rows(label_path, kind)]
     else:
-        labels = [repr(value) for value in read_numbers(label_path, kind)]
+        labels = [repr(value) for value in label_rows(label_path, kind)]
     split = Split(list(read_text_lines(text_path)), labels)
     check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
     return split

@@ -34,16 +34,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
-from roberta_small.common.label_kinds import Labels
-from roberta_small.common.metrics import (
-    Scored,
-    chosen_thresholds,
-    logged,
-    measure_confusion,
-    metrics_of,
-    number,
-    scored,
-)
+from roberta_small.common.label_kinds import Labels, chosen_thresholds
+from roberta_small.common.metrics import Scored, logged, measure_confusion, metrics_of, number, scored
 from roberta_small.common.run import TENSORBOARD, TFIDF, write_thresholds
 from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.methods.tfidf.method import (

@@ -39,8 +39,8 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common import predictions
-from roberta_small.common.label_kinds import Labels, Targets
-from roberta_small.common.metrics import chosen_thresholds, measure_statistics
+from roberta_small.common.label_kinds import Labels, Targets, chosen_thresholds
+from roberta_small.common.metrics import measure_statistics
 from roberta_small.common.run import write_thresholds
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.methods.transformers.run_folder import on_one_device

@@ -13,8 +13,14 @@ from training import configuration
 
 from roberta_small.common import predictions
 from roberta_small.common.families import FAMILIES
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SCALING, Scaling
-from roberta_small.common.metrics import chosen_thresholds
+from roberta_small.common.label_kinds import (
+    KINDS,
+    MULTI_LABEL,
+    REGRESSION,
+    SCALING,
+    Scaling,
+    chosen_thresholds,
+)
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
