@@ -75,7 +75,7 @@ class LabelKind:
         """Raise `UserError` if `option` applies to exclusive classes only and these are not exclusive."""
         if not self.exclusive:
             raise UserError(
-                f"{option}: applies to data with one class per text, but the labels of {where} are of the "
+                f"{option}: only for data with one class per text, but the labels of {where} are of the "
                 f"kind {self.name}; omit the option"
             )
 

@@ -221,11 +221,11 @@ def _predictions(
             std=None if found.std is None else _spread(found.std[number], model.classes),
             note=found.encoded.notes[number],
             cells=None if block.rows is None else block.rows[number],
-            answer=_answer(prediction),
+            result=_result(prediction),
         )
 
 
-def _answer(prediction: AnyPrediction) -> list[str] | float | None:
+def _result(prediction: AnyPrediction) -> list[str] | float | None:
     """The predicted classes of multi-label data, or the predicted number."""
     if isinstance(prediction, Prediction):
         return None

@@ -58,7 +58,10 @@ def explain_texts(
 
 def check_explainable(classifier: SentenceClassifier) -> None:
     """Raise `UserError` unless a text has one class and a gradient, and Captum is installed if needed."""
-    classifier.labels.kind.require_exclusive("explanations", classifier.model.run.name)
+    if not classifier.labels.kind.exclusive:
+        raise UserError(
+            f"explanations are for models of one class per text, not {classifier.labels.kind.name}"
+        )
     if is_linear(classifier):
         return
     if classifier.model.given.precision == INT8:

@@ -66,14 +66,14 @@ class TextPrediction:
     """What is suspicious about the text, or ""."""
     cells: Mapping[str, Any] | None = None
     """The row of the input table; None for other input."""
-    answer: list[str] | float | None = None
+    result: list[str] | float | None = None
     """The predicted classes of multi-label data, or the predicted number; None for one class per text."""
 
     @property
     def predicted(self) -> str | list[str] | float:
         """The predicted classes or number, else the most probable class; the first one on a tie."""
-        if self.answer is not None:
-            return self.answer
+        if self.result is not None:
+            return self.result
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
     @property
