@@ -160,6 +160,6 @@ def test_a_submission_has_the_index_of_the_file_and_the_prediction():
     writer = GlueWriter(stream)
     writer.write(TextPrediction(0, "a", {"0": 0.3, "1": 0.7}, cells={"index": 17}))
     writer.write(TextPrediction(1, "b", {"entailment": 0.9, "not_entailment": 0.1}))
-    writer.write(TextPrediction(2, "c", {}, answer=3.14159))
+    writer.write(TextPrediction(2, "c", {}, result=3.14159))
     writer.close()
     assert stream.getvalue() == "index\tprediction\n17\t1\n1\tentailment\n2\t3.142\n"
