@@ -26,7 +26,7 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Training
 
 LIMITS = ("--max-epoch", "--max-update")
-LENGTH = (*LIMITS, "--total-num-update", "--warmup-updates")
+LENGTH = (*LIMITS, "--total-num-update", "--warmup-updates", "--validate-interval", "--save-interval")
 """Flags of which the length of a run, and its learning-rate schedule, follow."""
 
 

@@ -17,13 +17,12 @@ from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, LabelKind
 from roberta_small.common.metrics import LOSS, check_selectable, find, logged, lower_is_better
-from roberta_small.experiments.recipe.length import Length
+from roberta_small.experiments.recipe.length import EVERY, INTERVALS, Length
 from roberta_small.experiments.recipe.recipe import Recipe, load
 
 CRITERION = "sentence_classification"
 SMOOTHING, PATIENCE = "--label-smoothing", "--patience"
 METRIC, MAXIMIZE = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
-INTERVALS = {"--validate-interval", "--validate-interval-updates", "--save-interval-updates"}
 UNEVEN = 100
 """Ratio of the largest class weight to the smallest one above which the plan contains a warning."""
 
@@ -63,8 +62,10 @@ def complete(
 
 
 def notes(recipe: Recipe, length: Length | None) -> list[str]:
-    """For the plan: the class weights, and that a run may end early."""
+    """For the plan: the class weights, rare validations, and that a run may end early."""
     found = []
+    if (interval := recipe.number(EVERY) or 1) > 1:
+        found.append(f"validated after every {interval} epochs ({EVERY})")
     if weights := _weights(recipe):
         found.append(f"class weights: {class_weights.describe(weights)}")
         if max(weights.values()) > UNEVEN * min(weights.values()):
@@ -87,10 +88,11 @@ def notes(recipe: Recipe, length: Length | None) -> list[str]:
 
 
 def _validations(recipe: Recipe, length: Length | None) -> int | None:
-    """Number of validations of a run, one per epoch; None for other intervals or an unknown length."""
-    if length is None or INTERVALS & recipe.flags.keys():
+    """Number of validations of a run; None for intervals in updates or an unknown length."""
+    epochs = recipe.number(EVERY) or 1
+    if length is None or (INTERVALS - {EVERY}) & recipe.flags.keys():
         return None
-    return math.ceil(length.updates / length.per_epoch)
+    return math.ceil(length.updates / length.per_epoch / epochs)
 
 
 def _check_smoothing(recipe: Recipe) -> None:

@@ -3,7 +3,8 @@
 A recipe gives epochs (`--max-epoch`) and the fraction of all updates that the learning rate rises for
 (`--warmup-ratio`). `resolve` replaces the ratio by the flags that fairseq-train has: --max-update,
 --total-num-update and --warmup-updates, so that a run's manifest contains the numbers. Flags of these names
-in the recipe or after `--` are kept. Before, it raises `--max-epoch` until there are `--min-updates`.
+in the recipe or after `--` are kept. Before, it raises `--max-epoch` until there are `--min-updates`; such a
+run is validated as many times as without, because its validation sets may be much larger than its training set.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe.recipe import MIN_UPDATES, Recipe
 
 RATIO = "--warmup-ratio"
+EVERY = "--validate-interval"
+INTERVALS = {EVERY, "--validate-interval-updates", "--save-interval-updates"}
+"""Flags that change when a run is validated, by default after each epoch."""
 DECAYING = "polynomial_decay"
 """The schedule whose learning rate falls to its end at --total-num-update."""
 
@@ -133,13 +137,23 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
 
 
 def _lengthened(recipe: Recipe, examples: int | None) -> Recipe:
-    """The recipe with enough epochs for --min-updates, and without this flag."""
+    """The recipe with enough epochs for --min-updates, and without this flag.
+
+    The run has as many validations as the recipe has epochs, and saves checkpoints then, unless the recipe sets
+    intervals itself.
+    """
     least, epochs = recipe.number(MIN_UPDATES), recipe.max_epoch
     recipe = recipe.without(MIN_UPDATES)
     if least is None or examples is None or epochs is None:
         return recipe
     enough = math.ceil(least / _per_epoch(recipe, examples)[0])
-    return recipe.replace(["--max-epoch", str(max(epochs, enough))])
+    if enough <= epochs:
+        return recipe
+    interval = str(math.ceil(enough / epochs))
+    spaced = not INTERVALS & recipe.flags.keys()
+    return recipe.replace(
+        ["--max-epoch", str(enough), *([EVERY, interval, "--save-interval", interval] if spaced else [])]
+    )
 
 
 def length(recipe: Recipe, examples: int | None) -> Length | None:

@@ -135,3 +135,14 @@ def test_a_small_data_set_is_read_until_there_are_enough_updates(examples, epoch
     assert recipe.max_epoch == epochs
     assert recipe.max_update == epochs * math.ceil(examples / 8)
     assert recipe.value("--min-updates") is None
+    interval = recipe.number("--validate-interval") or 1
+    assert interval == (recipe.number("--save-interval") or 1)
+    assert math.ceil(epochs / interval) == 5
+
+
+def test_a_recipe_with_intervals_of_its_own_keeps_them():
+    words = ("--batch-size", "8", "--max-epoch", "5", "--min-updates", "100", "--validate-interval", "2")
+    recipe = run_length.resolve(Recipe("mine", words), 50)
+    assert recipe.max_epoch == 15
+    assert recipe.number("--validate-interval") == 2
+    assert recipe.number("--save-interval") is None

@@ -60,6 +60,8 @@ SUPPORTED = frozenset(ONLY) | {
         "--update-freq",
         "--max-epoch",
         "--max-update",
+        "--validate-interval",
+        "--save-interval",
     ),
     *("--lr", "--total-num-update", "--warmup-updates", "--adam-betas", "--adam-eps"),
     *("--weight-decay", "--clip-norm", "--precision", "--valid-subset"),
@@ -80,6 +82,8 @@ class Hyperparameters:
     max_epoch: int
     """0 for no limit, as for `max_update`."""
     max_update: int
+    validate_interval: int
+    """Epochs until the next validation and checkpoint; the last epoch has both."""
     lr: float
     warmup_updates: int
     total_num_update: int
@@ -160,6 +164,11 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
             f"recipe: --pooler-activation-fn {cfg.model.pooler_activation_fn}: the classification head of "
             f"Transformers has {head}"
         )
+    if cfg.checkpoint.save_interval != cfg.dataset.validate_interval:
+        raise UserError(
+            f"recipe: --save-interval {cfg.checkpoint.save_interval} and --validate-interval "
+            f"{cfg.dataset.validate_interval}: the Transformers Trainer supports only equal intervals"
+        )
     batch_size = cfg.dataset.batch_size
     if not batch_size:
         raise UserError("recipe: --batch-size is missing")
@@ -170,6 +179,7 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
         accumulation=optimization.update_freq[0],
         max_epoch=optimization.max_epoch,
         max_update=optimization.max_update,
+        validate_interval=cfg.dataset.validate_interval,
         lr=optimization.lr[0],
         warmup_updates=cfg.lr_scheduler.warmup_updates,
         total_num_update=int(cfg.lr_scheduler.total_num_update),

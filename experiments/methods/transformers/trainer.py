@@ -258,7 +258,7 @@ def since_best(scores: Sequence[float], *, maximize: bool) -> int:
 
 
 class _Progress(TrainerCallback):
-    """Logs training loss, learning rate and speed."""
+    """Logs training loss, learning rate and speed; skips the validations between the intervals."""
 
     def __init__(self, trainer: ClassifierTrainer) -> None:
         self._trainer = trainer
@@ -288,6 +288,8 @@ class _Progress(TrainerCallback):
             "train", trainer.whole_epoch.metrics(), step=state.global_step, epoch=epoch, done=float(epoch)
         )
         trainer.whole_epoch.clear()
+        if epoch % trainer.recipe.validate_interval and state.global_step < state.max_steps:
+            control.should_evaluate = control.should_save = False
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         epoch = max(1, round(state.epoch or 0))

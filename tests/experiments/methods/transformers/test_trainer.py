@@ -165,6 +165,21 @@ def test_training_stops_after_validations_without_a_better_score(data, tmp_path,
     assert trainer.stopped_early(last_checkpoint(tmp_path / "trainer"))
 
 
+def test_validations_can_be_epochs_apart(data, tmp_path, monkeypatch):
+    intervals = {"--validate-interval": "2", "--save-interval": "2"}
+    trainer, _ = build(data, tmp_path, intervals | {"--max-epoch": "5", "--total-num-update": "30"})
+    measured = []
+
+    def measure(subset, logits):
+        measured.append((subset, trainer.state.global_step))
+        return {"loss": 1.0, "accuracy": 50.0}
+
+    monkeypatch.setattr(trainer, "measure", measure)
+    trainer.train()
+    assert [step for subset, step in measured if subset == "valid"] == [12, 24, 30]
+    assert last_checkpoint(tmp_path / "trainer").name == "checkpoint-30"
+
+
 def test_the_count_for_patience_continues_after_an_interruption(data, tmp_path, monkeypatch):
     changes = {"--patience": "3", "--max-epoch": "9", "--total-num-update": "54"}
 

@@ -1,0 +1,49 @@
+"""Tables of one data set with fewer and fewer training examples, from the text files of its splits.
+
+    python results/encoders/make_data.py data/books/text data/books
+
+writes data/books-1800.csv, data/books-200.csv and data/books-50.csv: text, label and split. The validation and
+the test set are complete in each. The training examples of a smaller table are among those of a larger one, with
+as equal numbers of the classes as possible, chosen by a hash of their text.
+"""
+
+import csv
+import hashlib
+import itertools
+import sys
+from pathlib import Path
+
+SIZES = (1800, 200, 50)
+
+
+def examples(folder: Path, split: str) -> list[tuple[str, str]]:
+    """(text, label) of each line."""
+    texts, labels = (
+        (folder / f"{split}.{name}").read_text("utf-8").splitlines() for name in ("input0", "label")
+    )
+    return list(zip(texts, labels, strict=True))
+
+
+def in_order(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The examples, one of each class in turn."""
+    by_label: dict[str, list[tuple[str, str]]] = {}
+    for row in sorted(rows, key=lambda row: hashlib.sha256(row[0].encode()).digest()):
+        by_label.setdefault(row[1], []).append(row)
+    turns = itertools.zip_longest(*(by_label[label] for label in sorted(by_label)))
+    return [row for turn in turns for row in turn if row]
+
+
+def main(folder: Path, target: str) -> None:
+    """Write the tables."""
+    train = in_order(examples(folder, "train"))
+    for size in SIZES:
+        with open(f"{target}-{size}.csv", "w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["text", "label", "split"])
+            writer.writerows([*row, "train"] for row in train[:size])
+            for split in ("valid", "test"):
+                writer.writerows([*row, split] for row in examples(folder, split))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
