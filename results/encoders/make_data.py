@@ -2,9 +2,9 @@
 
     python results/encoders/make_data.py data/books/text data/books
 
-writes data/books-1800.csv, data/books-200.csv and data/books-50.csv: text, label and split. The validation and
-the test set are complete in each. The training examples of a smaller table are among those of a larger one, with
-as equal numbers of the classes as possible, chosen by a hash of their text.
+writes data/books-1800.csv, data/books-200.csv and data/books-50.csv: text, label and split. The validation
+and the test set are complete in each. The training examples of a smaller table are among those of a larger
+one, with as equal numbers of the classes as possible, chosen by a hash of their text.
 """
 
 import csv
