@@ -33,7 +33,7 @@ def attend_in_groups(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: floa
 
 
 class _GroupedAttention(torch.autograd.Function):
-    """Softmax and its gradient are computed in fp32, matrix products in the dtype of the input.
+    """Softmax and its gradient are computed in fp32, also of bf16; matrix products in the dtype of the input.
 
     Rows of a group beyond l belong to other sentences. Their keys have no weight, and what is computed for
     their queries is discarded; its gradient is zero.
@@ -54,12 +54,12 @@ class _GroupedAttention(torch.autograd.Function):
             qkv_Gn3HD = group.take(qkv_T3HD)
             q_NnD, k_NnD, v_NnD = qkv_Gn3HD.permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
             q_NnD = q_NnD * ctx.scale
-            scores_Nnn = torch.bmm(q_NnD, k_NnD.transpose(1, 2)).float()
+            scores_Nnn = torch.bmm(q_NnD, k_NnD.transpose(1, 2))
             if causal:
                 scores_Nnn += _causal_mask(group.rows)
             else:
                 group.mask_keys_(scores_Nnn.unflatten(0, (-1, heads)))
-            weights_Nnn = torch.softmax(scores_Nnn, dim=-1).to(qkv_TE.dtype)
+            weights_Nnn = torch.softmax(scores_Nnn, dim=-1)
             kept_Nnn, mask_Nnn = weights_Nnn, None
             if p > 0.0:
                 mask_Nnn, ctx.kept_scale = keep_mask(weights_Nnn.shape, p)
