@@ -92,6 +92,11 @@ PATCHES = (
         "a clear error for a wrong --best-checkpoint-metric or --class-weights before the first update",
     ),
     Patch(
+        "fairseq.trainer.Trainer.__init__",
+        "training.settings:remembering_settings",
+        "settings are looked up once: omegaconf would take a part of each update",
+    ),
+    Patch(
         "fairseq.data.data_utils.load_indexed_dataset",
         "tasks.datasets:verifying_checksums",
         "compare data files with their recorded checksums",
