@@ -23,7 +23,7 @@ from roberta_small.analysis import best_checkpoints, compare_groups, load_runs, 
 from roberta_small.common import archive  # noqa: E402
 from roberta_small.common.errors import UserError  # noqa: E402
 from roberta_small.common.metrics import number  # noqa: E402
-from roberta_small.common.statistics import mean_std, t_interval  # noqa: E402
+from roberta_small.common.statistics import mean_std, t_interval, wilson_interval  # noqa: E402
 from roberta_small.common.tables import p_value  # noqa: E402
 
 
@@ -158,6 +158,52 @@ def from_published(
     return format(middle - float(cell(f"{study}/published.csv", "mean", "", **where)), shown)
 
 
+def cost(group: str) -> str:
+    """Minutes of processor time of a run, and its peak memory in MiB, means over the seeds: `3.4 | 812`."""
+    study, _, name = group.partition(":")
+    runs = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(_runs_folder(study).glob(f"{name}/seed*/manifest.json"))
+    ]
+    seconds, peak = (
+        sum(run[key] for run in runs) / len(runs) for key in ("cpu_seconds", "peak_memory_bytes")
+    )
+    return f"{seconds / 60:.1f} | {peak / (1 << 20):,.0f}"
+
+
+def default_command(study: str) -> str:
+    """What `roberta-small train --data FILE` reports of its methods, in cells of a table.
+
+    Test accuracy of the majority class, TF-IDF with its 95 % interval, n-grams, encoder (means over seeds);
+    the method with the highest validation accuracy, and its difference to TF-IDF; the processor time of all
+    methods as a multiple of that of the encoder.
+    """
+    methods = {"tfidf/tfidf": "TF-IDF", "ngrams/random": "n-grams", "fairseq/random": "encoder"}
+    valid, test = (
+        {name: float(_scores(f"{study}:{name}", "best", "accuracy", subset).mean()) for name in methods}
+        for subset in ("valid", "test")
+    )
+    true = [json.loads(line)["gold"] for line in _run_file(study, "tfidf/tfidf/seed0/predictions-test.jsonl")]
+    majority = 100 * max(map(true.count, set(true))) / len(true)
+    interval = [100 * bound for bound in wilson_interval(test["tfidf/tfidf"] / 100, len(true))]
+    named = max(methods, key=lambda name: valid[name])
+    seconds = dict.fromkeys(methods, 0.0)
+    for name in methods:
+        for seed in _runs_folder(study).glob(f"{name}/seed*/manifest.json"):
+            seconds[name] += json.loads(seed.read_text(encoding="utf-8"))["cpu_seconds"]
+    return " | ".join(
+        [
+            f"{majority:.2f}",
+            f"{test['tfidf/tfidf']:.2f} {_brackets(*interval, 'accuracy')}",
+            f"{test['ngrams/random']:.2f}",
+            f"{test['fairseq/random']:.2f}",
+            methods[named],
+            _plus(test[named] - test["tfidf/tfidf"], "accuracy"),
+            f"{sum(seconds.values()) / seconds['fairseq/random']:.2f}",
+        ]
+    )
+
+
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -176,6 +222,8 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
         formula,
         benchmark,
         from_published,
+        cost,
+        default_command,
     )
 }
 
@@ -283,10 +331,20 @@ def _family(study: str) -> Any:
     return compare_groups(_study(study, "accuracy", "test"), groups, pairs=read.pairs, at=read.at or ["best"])
 
 
+def _runs_folder(study: str) -> Path:
+    """The folder of runs of a study below results/."""
+    inside, folder = (_committed(f"results/{name}") for name in (f"{study}/runs", study))
+    return inside if inside.exists() else folder
+
+
+def _run_file(study: str, path: str) -> list[str]:
+    """The lines of a file of a study's runs."""
+    return (_runs_folder(study) / path).read_text(encoding="utf-8").splitlines()
+
+
 @functools.cache
 def _study(study: str, metric: str, subset: str) -> Any:
-    inside, folder = (_committed(f"results/{name}") for name in (f"{study}/runs", study))
-    table = _table(inside if inside.exists() else folder)
+    table = _table(_runs_folder(study))
     return scores(table, best_checkpoints(table), metric, subset)
 
 

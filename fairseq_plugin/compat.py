@@ -117,6 +117,11 @@ PATCHES = (
         "lengths and positions are computed while batches are loaded: a GPU would wait for them",
     ),
     Patch(
+        "fairseq.tasks.FairseqTask.train_step",
+        "training.graphs:replaying",
+        "on a GPU, forward and backward pass of a classifier are one CUDA graph",
+    ),
+    Patch(
         "fairseq.trainer.Trainer.clip_grad_norm",
         "training.late_logging:keeping_norm",
         "a GPU does not wait until the gradient norm is read",

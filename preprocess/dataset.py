@@ -396,7 +396,8 @@ def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Colum
     """The columns of a table; raises `UserError` where one is ambiguous or there is no label."""
     names = enumerate_some([f"'{name}'" for name in table.columns], 12)
     remedy = (
-        f"specify another --label-column; a file without labels: train with --test {NO_TEST}, then predict it"
+        "give the column of the labels with --label-column; if the file has no labels, train on another one "
+        f"with --test {NO_TEST}, then predict this one"
     )
     if given.label is not None and given.label not in table.columns:
         hint = nearest(given.label, list(table.columns))

@@ -1,13 +1,17 @@
-"""The two English data sets of this study, from public packages; README.md has the commands.
+"""Data sets from public packages and texts; README.md has the commands.
 
 movies    sentences of film reviews with the mean rating of 20 people -> movies.tsv, 2 classes
+products  the same of sentences of product reviews -> products.tsv, 2 classes
 packages  descriptions of Debian packages with their section -> packages.csv, 20 classes
+genres    French paragraphs of several texts, and which one each is from -> genres.csv
 
-Both have 3,000 examples, the same number of each class, chosen by a hash of their text.
+movies and packages have 3,000 examples, genres 500 of each text: the same number of each class, chosen by a
+hash of their text. products has all sentences with a clear rating.
 """
 
 import csv
 import hashlib
+import lzma
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,19 +22,43 @@ CLEAR = 2
 NO_TOPIC = {"devel", "doc", "libdevel", "libs", "misc", "utils"}
 """Sections that name the kind of a package, not its topic."""
 SECTIONS = 20
+PARAGRAPHS = 500
 
 
 def movies(source: Path, target: Path) -> None:
     """Lines of number, rating and sentence as a TSV file of label and sentence."""
+    rated(source, target, CLEAR, EXAMPLES // 2)
+
+
+def products(source: Path, target: Path) -> None:
+    """As `movies`, of all sentences that are rated clearly enough."""
+    rated(source, target, CLEAR / 2, None)
+
+
+def rated(source: Path, target: Path, clear: float, number: int | None) -> None:
+    """Sentences rated at least `clear`, or at most its negative: `number` of each class, or all."""
     by_label: dict[str, list[str]] = {"positive": [], "negative": []}
-    for line in source.read_text(encoding="utf-8").splitlines():
+    for line in source.read_text(encoding="utf-8", errors="replace").splitlines():
         _, rating, sentence = line.split("\t")
-        if abs(float(rating)) >= CLEAR:
+        if abs(float(rating)) >= clear:
             by_label["positive" if float(rating) > 0 else "negative"].append(sentence)
     with open(target, "w", encoding="utf-8", newline="") as stream:
         stream.write("label\tsentence\n")
         for label, sentences in by_label.items():
-            stream.writelines(f"{label}\t{text}\n" for text in chosen(sentences, EXAMPLES // 2))
+            stream.writelines(f"{label}\t{text}\n" for text in chosen(sentences, number))
+
+
+def genres(*paths: Path) -> None:
+    """Paragraphs of 150 to 600 characters of texts of one paragraph a line (.txt.xz); the target is last."""
+    *sources, target = paths
+    with open(target, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "label"])
+        for source in sources:
+            with lzma.open(source, "rt", encoding="utf-8") as lines:
+                paragraphs = [line.strip() for line in lines if 150 <= len(line.strip()) <= 600]
+            name = source.name.partition(".")[0]
+            writer.writerows([text, name] for text in chosen(paragraphs, PARAGRAPHS))
 
 
 def packages(index: Path, translations: Path, target: Path) -> None:
@@ -53,7 +81,7 @@ def packages(index: Path, translations: Path, target: Path) -> None:
             writer.writerows([text, section] for text in texts)
 
 
-def chosen(texts: list[str], number: int) -> list[str]:
+def chosen(texts: list[str], number: int | None) -> list[str]:
     """The texts with the smallest SHA-256, each once."""
     return sorted(set(texts), key=lambda text: hashlib.sha256(text.encode()).digest())[:number]
 
@@ -74,4 +102,5 @@ def stanzas(path: Path) -> Iterator[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    {"movies": movies, "packages": packages}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    commands = {"movies": movies, "products": products, "packages": packages, "genres": genres}
+    commands[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from types import SimpleNamespace
 
+import emulated_graphs
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,7 +29,8 @@ CUDA = torch.device("cuda", 0)
 
 
 def pretend(monkeypatch):
-    """A GPU; code that asks torch.cuda finds what it needs there."""
+    """A GPU; code that asks torch.cuda finds what it needs there, also emulated graphs."""
+    emulated_graphs.install(monkeypatch)
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

@@ -1,0 +1,219 @@
+"""On a GPU, forward and backward pass of a classifier are one CUDA graph.
+
+An update of a small model consists of some hundred kernels, and launching them takes longer than computing
+them. A CUDA graph is a recorded sequence of kernels that is launched at once, with the same tensors each
+time: batches are copied into tensors of a fixed size, for each multiple of `TOKENS` tokens another graph.
+
+After it has been recorded, a graph is replayed on its first batch, and has to give the loss and the gradients
+that the operations gave when they were called one by one, with the same dropout masks. If it does not, or if
+recording fails, a warning says so and training continues without graphs.
+
+Batches that differ in more than their tokens (an empty text, a last batch with fewer texts), class weights,
+soft labels, pairs with token types, other criteria and several workers do not use graphs.
+
+Shapes: B sentences, T tokens of a batch, with padding.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
+from roberta_small.fairseq_plugin.tasks.batches import packing_of
+from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
+from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam
+
+logger = logging.getLogger(__name__)
+TOKENS = 256
+"""T is a multiple of this."""
+MOST = 64
+"""Graphs of a model; batches of other sizes are computed without."""
+WARM_UPS = 2
+"""Passes before a graph is recorded: libraries allocate memory and choose kernels in the first ones."""
+SAME_LOSS, SAME_NORM = 1e-4, 1e-2
+"""Relative differences that are rounding: the sums of the gradient of embeddings have no fixed order."""
+Step = Callable[..., tuple[Tensor, Any, dict[str, Any]]]
+
+
+def replaying(original: Step) -> Step:
+    """Replace `FairseqTask.train_step`: replay a graph where there can be one."""
+
+    @functools.wraps(original)
+    def train_step(
+        task: FairseqTask, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Any, dict[str, Any]]:
+        def step(sample: Any) -> tuple[Tensor, Any, dict[str, Any]]:
+            return original(task, sample, model, criterion, optimizer, *args, **kwargs)
+
+        ignored = kwargs.get("ignore_grad", False) or any(args[1:])
+        if ignored or not repeatable(sample, model, criterion, optimizer):
+            return step(sample)
+        graphs = _graphs.setdefault(model, Graphs(model))
+        return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
+
+    return train_step
+
+
+def repeatable(sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any) -> bool:
+    """Whether the passes of this batch are the same sequence of kernels as those of others."""
+    encoder = getattr(getattr(model, "encoder", None), "sentence_encoder", None)
+    return (
+        isinstance(encoder, PackedTransformerEncoder)
+        and not hasattr(encoder, "embed_second")
+        and next(encoder.parameters()).is_cuda
+        and isinstance(optimizer, FairseqFusedAdam)
+        and isinstance(criterion, SentenceClassificationCriterion)
+        and not criterion.weights
+        and "packing" in sample
+        and "soft_target" not in sample
+        and len(sample["packing"]["lengths"]) == len(sample["target"])
+        and all(parameter.grad is None for parameter in model.parameters())
+    )
+
+
+class Graphs:
+    """The graphs of a model, by their number of sentences and of tokens.
+
+    The gradients of all graphs are the same tensors, which are zeroed at their beginning.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.parameters = list(model.parameters())
+        self.longest: int = model.max_positions()
+        self.graphs: dict[tuple[int, int], Graph] = {}
+        self.seen: set[tuple[int, int]] = set()
+        self.gradients: dict[nn.Parameter, Tensor] = {}
+        self.works = True
+        self.pool: Any = None
+
+    def step(
+        self, step: Step, sample: dict[str, Any], packing: Packing
+    ) -> tuple[Tensor, Any, dict[str, Any]]:
+        """What `step(sample)` returns and the gradients that it leaves, from a graph if possible.
+
+        A size is recorded when it occurs for the second time.
+        """
+        size = len(sample["target"]), -(-len(packing.positions_T) // TOKENS) * TOKENS
+        if size not in self.graphs and (size not in self.seen or len(self.graphs) >= MOST):
+            self.seen.add(size)
+            return step(sample)
+        if not self.works:
+            return step(sample)
+        if size in self.graphs:
+            return self._replayed(self.graphs[size], sample, packing)
+        random = torch.cuda.get_rng_state()
+        graph = Graph(*size, self.longest, sample)
+        try:
+            self._record(graph, step, sample, packing, random)
+        except RuntimeError as error:
+            self._give_up(str(error).splitlines()[0])
+        else:
+            self.graphs[size] = graph
+        torch.cuda.set_rng_state(random)
+        for parameter in self.parameters:
+            parameter.grad = None
+        return self._replayed(graph, sample, packing) if self.works else step(sample)
+
+    def _replayed(
+        self, graph: Graph, sample: dict[str, Any], packing: Packing
+    ) -> tuple[Tensor, Any, dict[str, Any]]:
+        graph.fill(sample, packing)
+        graph.recorded.replay()
+        for parameter, gradient in self.gradients.items():
+            parameter.grad = gradient
+        loss, size, output = graph.result
+        return loss, size, output | {"ntokens": sample["ntokens"]}
+
+    def _record(
+        self, graph: Graph, step: Step, sample: dict[str, Any], packing: Packing, random: Tensor
+    ) -> None:
+        """Record a graph, and compare it with its operations; raises `RuntimeError` if it cannot be used."""
+        graph.fill(sample, packing)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                torch.cuda.set_rng_state(random)
+                for parameter in self.parameters:
+                    parameter.grad = None
+                loss, _, _ = step(graph.sample)
+            expected = torch.stack([loss.detach().float(), self._norm()])
+        torch.cuda.current_stream().wait_stream(side)
+        for parameter in self.parameters:
+            if parameter.grad is not None and parameter not in self.gradients:
+                self.gradients[parameter] = torch.empty_like(parameter.grad)
+        for parameter in self.parameters:
+            parameter.grad = self.gradients.get(parameter)
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        # Only this thread must not call CUDA otherwise meanwhile: another one may load the next batch.
+        with torch.cuda.graph(graph.recorded, pool=self.pool, capture_error_mode="thread_local"):
+            torch._foreach_zero_(list(self.gradients.values()))
+            loss, size, output = step(graph.sample)
+        graph.result = loss.detach(), size, output
+        torch.cuda.set_rng_state(random)
+        graph.recorded.replay()
+        found = torch.stack([graph.result[0].float(), self._norm()])
+        difference = ((found - expected) / expected.abs().clamp(min=1e-6)).abs().tolist()
+        if not (difference[0] <= SAME_LOSS and difference[1] <= SAME_NORM):
+            loss_and_norm = ", ".join(f"{value:.2g}" for value in difference)
+            raise RuntimeError(f"relative differences of loss and gradient norm: {loss_and_norm}")
+
+    def _norm(self) -> Tensor:
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients).float()
+
+    def _give_up(self, reason: str) -> None:
+        self.works = False
+        self.graphs.clear()
+        logger.warning("training continues without CUDA graphs: %s", reason)
+
+
+class Graph:
+    """A recorded forward and backward pass, and the tensors that it reads.
+
+    Attributes:
+        recorded: the kernels.
+        sample: a batch of B sentences and T tokens, whose tensors the kernels read.
+        result: what fairseq's `train_step` returned when they were recorded.
+    """
+
+    result: tuple[Tensor, Any, dict[str, Any]]
+
+    def __init__(self, sentences: int, tokens: int, longest: int, like: dict[str, Any]) -> None:
+        device = like["net_input"]["src_tokens"].device
+        self.recorded = torch.cuda.CUDAGraph()
+        self.tokens_T = torch.zeros(tokens, dtype=torch.int64, device=device)
+        self.positions_T = torch.zeros(tokens, dtype=torch.int64, device=device)
+        self.offsets = torch.full((sentences + 2,), tokens, dtype=torch.int32, device=device)
+        self.target = torch.zeros_like(like["target"])
+        # Lengths are read when the kernels are recorded: here, a bound of all lengths and of the padding.
+        lengths = (max(longest, TOKENS),) * sentences
+        packing = Packing((sentences, tokens), lengths, None, self.positions_T, self.offsets, None)
+        self.sample: dict[str, Any] = {
+            "net_input": {"src_tokens": self.tokens_T.view(1, tokens)},
+            "packing": dict(vars(packing)),
+            "target": self.target,
+            "ntokens": tokens,
+            "nsentences": sentences,
+        }
+
+    def fill(self, sample: dict[str, Any], packing: Packing) -> None:
+        """Copy a batch into the tensors; rows beyond its tokens are any token, which changes no result."""
+        rows, tokens = len(packing.positions_T), packing.tokens
+        self.tokens_T[:rows].copy_(packing.pack(sample["net_input"]["src_tokens"]))
+        self.positions_T[:rows].copy_(packing.positions_T)
+        self.tokens_T[tokens:].zero_()
+        self.positions_T[tokens:].zero_()
+        self.offsets[:-1].copy_(packing.offsets[: len(self.offsets) - 1])
+        self.target.copy_(sample["target"])
+
+
+_graphs: weakref.WeakKeyDictionary[nn.Module, Graphs] = weakref.WeakKeyDictionary()

@@ -1,0 +1,145 @@
+"""Forward and backward pass as CUDA graphs, which are emulated on a CPU."""
+
+import shlex
+
+import emulated_graphs
+import pretended_gpu
+import pytest
+import torch
+from data_folders import write_data
+from fairseq.logging import metrics
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
+
+from roberta_small.fairseq_plugin.training import graphs as module
+
+WITHOUT = shlex.split("--dropout 0 --attention-dropout 0 --activation-dropout 0 --pooler-dropout 0")
+CASES = {
+    "first token": [*OURS, *INPUT, *WITHOUT],
+    "mean, clipped": [*OURS, *INPUT, *WITHOUT, *shlex.split("--pooling mean --clip-norm 0.5")],
+    "left to right": [*OURS[:-1], "causal_roberta_small", *INPUT, *WITHOUT],
+    "two batches an update": [*OURS, *INPUT, *WITHOUT, "--update-freq", "2"],
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), longest=28)
+
+
+@pytest.fixture
+def gpu(gpu_kernels, monkeypatch):
+    """A pretended GPU with graphs, and sizes of which several occur in the data."""
+    monkeypatch.setattr(module, "TOKENS", 64)
+    module._graphs.clear()
+    return pretended_gpu.pretend(monkeypatch)
+
+
+def trained(gpu, words, updates=12):
+    """The trainer after some updates, and the gradient norm and the loss of each."""
+    _, trainer = build_trainer(words)
+    pretended_gpu.train_on(gpu, trainer)
+    found = []
+    step = type(trainer.task).train_step
+
+    def noted(task, *args, **kwargs):
+        result = step(task, *args, **kwargs)
+        gradients = [p.grad for p in trainer.model.parameters() if p.grad is not None]
+        found.append((float(result[0]), float(torch.nn.utils.get_total_norm(gradients))))
+        return result
+
+    iterator = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
+    batches = list(iterator)
+    frequency = trainer.cfg.optimization.update_freq[0]
+    with gpu, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(trainer.task), "train_step", noted)
+        trainer.begin_epoch(1)
+        for update in range(updates):
+            first = update * frequency
+            trainer.train_step([batches[(first + i) % len(batches)] for i in range(frequency)])
+    return trainer, found
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_updates_equal_those_without_graphs(gpu, monkeypatch, data, case):
+    words = [data, *FAST, *CASES[case], *STEPS, *SIZES]
+    trainer, found = trained(gpu, words)
+    replays = sum(graph.replays for graph in emulated_graphs.GRAPHS)
+    assert len(emulated_graphs.GRAPHS) >= 2
+    assert replays > 2 * len(emulated_graphs.GRAPHS)
+    monkeypatch.setattr(module, "repeatable", lambda *args: False)
+    other, expected = trained(gpu, words)
+    assert sum(graph.replays for graph in emulated_graphs.GRAPHS) == replays
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+    for one, two in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_draws_new_dropout_masks_from_the_seed_of_the_update(gpu, data):
+    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES, "--lr", "0"]
+    _, once = trained(gpu, words)
+    assert emulated_graphs.GRAPHS
+    module._graphs.clear()
+    _, again = trained(gpu, words)
+    assert once == again
+    assert len(set(once)) == len(once)
+
+
+def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog):
+    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "repeatable", lambda *args: False)
+        _, expected = trained(gpu, words)
+    for broken in ("replay", "graph"):
+        module._graphs.clear()
+        caplog.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            if broken == "replay":
+                patch.setattr(emulated_graphs.Graph, "replay", lambda graph: None)  # with other masks
+            else:
+                patch.setattr(torch.cuda, "graph", _refused)
+            _, found = trained(gpu, words)
+        assert found == expected
+        assert [r.levelname for r in caplog.records if "without CUDA graphs" in r.message] == ["WARNING"]
+
+
+def _refused(*args, **kwargs):
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize(
+    "flags", [["--class-weights", "balanced"], ["--encoder", "padded"], ["--optimizer", "adam"]]
+)
+def test_other_updates_have_no_graph(gpu, data, flags):
+    trained(gpu, [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES, *flags], updates=4)
+    assert not emulated_graphs.GRAPHS
+
+
+def test_unused_parameters_have_no_gradient(gpu, data):
+    trainer, _ = trained(gpu, [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES])
+    head = {name for name, _ in trainer.model.named_parameters() if "lm_head" in name}
+    graphs = module._graphs[trainer.model]
+    names = {name for name, p in trainer.model.named_parameters() if p in graphs.gradients}
+    assert names
+    assert not names & head
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_updates_equal_those_without_graphs_on_a_real_gpu(monkeypatch, data, caplog, precision):
+    words = [str(word) for word in [data, *FAST, *CASES["first token"], *STEPS, *SIZES] if word != "--cpu"]
+    losses = []
+    for graphs in (True, False):
+        if not graphs:
+            monkeypatch.setattr(module, "repeatable", lambda *args: False)
+        _, trainer = build_trainer([*words, "--precision", precision])
+        batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
+        trainer.begin_epoch(1)
+        found = []
+        for update in range(12):
+            trainer.train_step([batches[update % len(batches)]])
+            found.append(metrics.get_smoothed_values("train")["loss"])
+        losses.append(found)
+        if graphs:
+            assert module._graphs[trainer.model].graphs
+            assert "without CUDA graphs" not in caplog.text
+    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-2, atol=1e-3)

@@ -1,0 +1,71 @@
+"""CUDA graphs, emulated: the operations of a context are recorded, and executed again on the same tensors."""
+
+import contextlib
+from types import SimpleNamespace
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+GRAPHS = []
+"""The graphs that were recorded."""
+
+
+def install(monkeypatch):
+    """What torch.cuda has for graphs; random numbers are those of the CPU. Returns the list of graphs."""
+    GRAPHS.clear()
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name, value in {
+        "CUDAGraph": Graph,
+        "graph": recording,
+        "graph_pool_handle": lambda: (0, 1),
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": contextlib.nullcontext,
+        "get_rng_state": torch.get_rng_state,
+        "set_rng_state": torch.set_rng_state,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return GRAPHS
+
+
+class Graph:
+    """Recorded operations, with their arguments and results."""
+
+    def __init__(self):
+        self.calls, self.replays = [], 0
+
+    @torch.no_grad()
+    def replay(self):
+        """Execute the operations again; results have the memory that they had."""
+        self.replays += 1
+        for function, args, kwargs, results in self.calls:
+            for old, new in zip(tensors(results), tensors(function(*args, **kwargs)), strict=True):
+                if old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                    old.detach().copy_(new)
+
+
+@contextlib.contextmanager
+def recording(graph, pool, capture_error_mode):
+    """Record the operations of the context."""
+    recorder = Recorder()
+    with recorder:
+        yield
+    graph.calls = recorder.calls
+    GRAPHS.append(graph)
+
+
+class Recorder(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.calls.append((function, args, kwargs or {}, result))
+        return result
+
+
+def tensors(values):
+    """The tensors of a result, which may be a tuple of them."""
+    values = values if isinstance(values, list | tuple) else [values]
+    return [value for value in values if torch.is_tensor(value)]
