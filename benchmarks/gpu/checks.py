@@ -29,6 +29,7 @@ from fairseq.utils import set_torch_seed
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers tasks, models and the optimizer
 from benchmarks.settings import SIZES, Sizes
+from roberta_small.fairseq_plugin.training import graphs
 
 TINY = Sizes(layers=2, embed=16, ffn=16, heads=2)
 COMMON = shlex.split(
@@ -116,7 +117,8 @@ class Checks:
         """Wall and CPU milliseconds of an update, and what the profiler counts."""
         trainer = self.trainer([*words, "--precision", "bf16"], self.device)
         samples = batches(trainer, self.warm_up + self.timed)
-        for sample in samples[: self.warm_up]:
+        # All batches: a CUDA graph is recorded when a size of batches occurs for the second time.
+        for sample in samples if self.device == "cpu" else [*samples, *samples]:
             trainer.train_step([sample])
         self.synchronize()
         wall, cpu = time.perf_counter(), time.process_time()
@@ -126,6 +128,7 @@ class Checks:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         tokens = statistics.mean(float(sample["ntokens"]) for sample in samples[self.warm_up :])
         profile = self.profile(name, trainer, samples[-PROFILED:])
+        profile["graphs"] = len(graphs.of(trainer.model))
         self.note(name, ms=1e3 * wall / self.timed, cpu_ms=1e3 * cpu / self.timed, tokens=tokens, **profile)
 
     def synchronize(self) -> None:

@@ -216,4 +216,9 @@ class Graph:
         self.target.copy_(sample["target"])
 
 
+def of(model: nn.Module) -> dict[tuple[int, int], Graph]:
+    """The graphs of a model by B and T; none if one could not be recorded."""
+    return _graphs[model].graphs if model in _graphs else {}
+
+
 _graphs: weakref.WeakKeyDictionary[nn.Module, Graphs] = weakref.WeakKeyDictionary()

@@ -140,6 +140,6 @@ def test_updates_equal_those_without_graphs_on_a_real_gpu(monkeypatch, data, cap
             found.append(metrics.get_smoothed_values("train")["loss"])
         losses.append(found)
         if graphs:
-            assert module._graphs[trainer.model].graphs
+            assert module.of(trainer.model)
             assert "without CUDA graphs" not in caplog.text
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-2, atol=1e-3)
