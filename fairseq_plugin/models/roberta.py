@@ -11,11 +11,12 @@ K classes.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import FairseqEncoder, register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerEncoder
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
@@ -51,6 +52,7 @@ class RobertaSmall(RobertaModel):
 
     def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
+        self._depending: list[Callable[[int], None]] | None = None
         encoder.sentence_encoder.embed_tokens.weight.is_token_embedding = True  # --embedding-lr-factor
         for module in encoder.modules():
             if hasattr(module, "normalized_shape"):  # torch's LayerNorm, or apex's, which fairseq prefers
@@ -132,6 +134,22 @@ class RobertaSmall(RobertaModel):
             features_BC = encoder.pooled(src_tokens, self.args.pooling, **self._packed(packing))
             head = self.classification_heads[classification_head_name]
             return head(features_BC.unsqueeze(1)), {"inner_states": None}
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Tell the modules that depend on the number of updates; fairseq's ask all modules, in each update.
+
+        The method of `FairseqEncoder` only asks the modules that it contains, which are asked here anyway.
+        """
+        if self._depending is None:
+            forwards = FairseqEncoder.set_num_updates
+            methods = [getattr(module, "set_num_updates", None) for module in self.modules()]
+            self._depending = [
+                method
+                for method in methods
+                if method is not None and method.__func__ not in (forwards, type(self).set_num_updates)
+            ]
+        for method in self._depending:
+            method(num_updates)
 
     def features(self, src_tokens: Tensor, packing: Packing | None = None) -> Tensor:
         """The vectors of all tokens after the last layer: (B, L) -> (B, L, C)."""

@@ -170,6 +170,27 @@ def test_features_hidden_states_and_lm_scores_equal_stock(pair, lengths):
         torch.testing.assert_close(state.transpose(0, 1)[real], theirs.transpose(0, 1)[real], **TOLERANCE)
 
 
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def set_num_updates(self, num_updates):
+        self.seen.append(num_updates)
+
+
+@pytest.mark.parametrize("kind", [RobertaSmall, CausalRobertaSmall])
+def test_modules_that_depend_on_the_number_of_updates_are_told(kind):
+    model = build(kind)
+    model.encoder.sentence_encoder.layers[1].counting = counting = Counting()
+    for number in (1, 2):
+        model.set_num_updates(number)
+    assert counting.seen == [1, 2]
+    plain = build(kind)
+    plain.set_num_updates(1)
+    assert plain._depending == []
+
+
 def test_given_token_embeddings_replace_the_lookup(pair):
     tokens = sentences()
     embedded = [model.encoder.sentence_encoder.embed_tokens(tokens) for model in pair]
