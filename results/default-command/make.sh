@@ -1,5 +1,5 @@
 #!/bin/sh
-# The default command on seven tables; see README.md. An interrupted training resumes with the same command. Run it in
+# The default command on tables of users; see README.md. An interrupted training resumes with the same command. Run it in
 # the clone, after `. .venv/bin/activate`.
 set -e
 export OMP_NUM_THREADS=1

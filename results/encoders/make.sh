@@ -1,6 +1,7 @@
 #!/bin/sh
-# From the tables of make_data.py to the archives beside this script; see README.md. Sets that have an archive are
-# skipped, and an interrupted training resumes with the same command. Run it in the clone, after `. .venv/bin/activate`:
+# From the tables of make_data.py to the archives beside this script; see README.md. Tables that have an archive
+# are skipped, and an interrupted training resumes with the same command. Run it in the clone, after
+# `. .venv/bin/activate`:
 #
 #     results/encoders/make.sh books-1800 books-200 ...
 set -e
