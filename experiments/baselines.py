@@ -13,9 +13,6 @@ from roberta_small.experiments.methods.tfidf.method import Features, TfidfSettin
 from roberta_small.experiments.settings import SweepSettings
 from roberta_small.experiments.sweep import Sweep
 
-FEATURES = Features(sublinear=True)
-"""Of TF-IDF: on the data sets of results/own-data and CLS-books, validation accuracy is a point higher than
-with plain counts."""
 NGRAMS = "ngrams"
 """The recipe of the classifier of token n-grams, and the name of its runs."""
 
@@ -37,7 +34,7 @@ def plan(method: Method, sweep: Sweep) -> tuple[list[Baseline], list[str]]:
         return [], ["baselines: not submitted; without --slurm, the same command fits them"]
     found, notes = [], []
     folder = Source(str(sweep.data))
-    tfidf = TfidfSettings(out=settings.out, device="cpu", source=folder, text=None, features=FEATURES)
+    tfidf = TfidfSettings(out=settings.out, device="cpu", source=folder, text=None, features=Features())
     try:
         found.append(Baseline(TFIDF, TFIDF.sweep(tfidf, TFIDF.prepare(tfidf))))
     except UserError as error:

@@ -13,7 +13,7 @@ for name in allocine movies packages; do
         packages) inits=random chance=5 ;; esac
     # shellcheck disable=SC2086 # several initializations
     roberta-small train --data data/$name --inits $inits --seeds 1 2 3 --grid lr=1e-5,1e-4 --jobs 2 --out runs/$name
-    roberta-small train --method tfidf --text data/$name/text --out runs/$name
+    roberta-small train --method tfidf --no-sublinear --text data/$name/text --out runs/$name
     roberta-small evaluate --checkpoint runs/$name --write-predictions
     out=results/own-data/$name
     roberta-small collect runs/$name --out $out/runs.tar.xz

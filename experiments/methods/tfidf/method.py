@@ -77,7 +77,7 @@ EXAMPLES = """examples:
   roberta-small train --method tfidf --data reviews.csv --out runs
   roberta-small train --method tfidf --text cls-books/split --out runs
   roberta-small train --method tfidf --data books=data/books films=films.csv --out runs
-  roberta-small train --method tfidf --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
+  roberta-small train --method tfidf --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --no-sublinear
   roberta-small tables runs
 """
 
@@ -90,8 +90,9 @@ class Features:
     """Minimum and maximum number of words of an n-gram."""
     min_df: int = 1
     """N-grams that occur in fewer training texts are ignored."""
-    sublinear: bool = False
-    """Whether n occurrences in a text count as 1 + log(n)."""
+    sublinear: bool = True
+    """Whether n occurrences in a text count as 1 + log(n). On CLS-books and the sets of results/own-data,
+    validation accuracy is then a point higher."""
 
     def words(self) -> list[str]:
         """The features as command-line words."""
@@ -110,7 +111,10 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         help="ignore n-grams that occur in fewer than N training texts (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
+        "--sublinear",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="count n occurrences in a text as 1 + log(n) (default)",
     )
 
 

@@ -51,7 +51,7 @@ def folders(tmp_path_factory):
 
 
 def features_of(splits):
-    words = TfidfVectorizer(ngram_range=(1, 2))
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     return words.fit_transform(splits.train.texts), words.transform(splits.test.texts)
 
 
