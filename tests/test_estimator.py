@@ -128,7 +128,7 @@ def test_model_selection_and_pipelines():
     assert clone(classifier).get_params() == classifier.get_params()
     pipeline = make_pipeline(FunctionTransformer(lowered), classifier)
     rates, split = {"textclassifier__lr": [1e-4, 1e-3]}, ShuffleSplit(1, test_size=0.5, random_state=1)
-    search = GridSearchCV(pipeline, rates, cv=split).fit(texts, labels)
+    search = GridSearchCV(pipeline, rates, cv=split, n_jobs=2).fit(texts, labels)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_[-1].lr == search.best_params_["textclassifier__lr"]
     assert set(search.predict(texts)) <= {"good", "very bad"}

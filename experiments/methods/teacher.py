@@ -82,7 +82,8 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
         return
     task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
     path = Path(training.identity["teacher"]["path"])
-    teacher = open_teacher(path, data[0] / "dict.txt", device, resolve(AUTO, device))
+    precision = resolve(getattr(cfg.model, "precision", AUTO), device)
+    teacher = open_teacher(path, data[0] / "dict.txt", device, precision)
     if not complete:
         print(f"the teacher reads the text once, resumable: {teacher.describe()}", flush=True)
     write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)

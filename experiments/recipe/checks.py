@@ -58,6 +58,9 @@ def complete(
         raise UserError(f"recipe '{recipe.name}': {error}") from None
     if PATIENCE in recipe.flags and not re.fullmatch(r"-1|[0-9]+", text := recipe.value(PATIENCE) or ""):
         raise UserError(f"recipe '{recipe.name}': {PATIENCE} {text}: must be a number of validations")
+    for flag in (EVERY, "--save-interval"):
+        if recipe.number(flag) == 0:
+            raise UserError(f"recipe '{recipe.name}': {flag} 0: must be a number of epochs from 1")
     return _with_direction(recipe)
 
 

@@ -56,6 +56,8 @@ def test_class_weights_are_recorded_in_numbers(data, tmp_path):
         (["--label-smoothing"], ["--label-smoothing"]),
         (["--patience", "two"], ["--patience", "two"]),
         (["--patience"], ["--patience"]),
+        (["--validate-interval", "0"], ["--validate-interval"]),
+        (["--save-interval", "0"], ["--save-interval"]),
         (["--best-checkpoint-metric", "macro-f1"], ["macro-f1", "macro_f1", "mcc", "accuracy", "loss"]),
         (["--best-checkpoint-metric", "auroc"], ["auroc"]),
     ],
