@@ -4,7 +4,7 @@ A recipe gives epochs (`--max-epoch`) and the fraction of all updates that the l
 (`--warmup-ratio`). `resolve` replaces the ratio by the flags that fairseq-train has: --max-update,
 --total-num-update and --warmup-updates, so that a run's manifest contains the numbers. Flags of these names
 in the recipe or after `--` are kept. Before, it raises `--max-epoch` until there are `--min-updates`; such
-a run is validated as many times as without, because validation sets may be much larger than the training set.
+a run is not validated more often than without: validation sets may be much larger than the training set.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
 def _lengthened(recipe: Recipe, examples: int | None) -> Recipe:
     """The recipe with enough epochs for --min-updates, and without this flag.
 
-    The run has as many validations as the recipe has epochs, and saves checkpoints then, unless the recipe
-    sets intervals itself.
+    The run has at most as many validations as the recipe has epochs, and saves checkpoints then, unless the
+    recipe sets intervals itself.
     """
     least, epochs = recipe.number(MIN_UPDATES), recipe.max_epoch
     recipe = recipe.without(MIN_UPDATES)

@@ -128,7 +128,7 @@ def test_a_truncated_majority_is_said(tmp_path):
     assert run_length.truncation(Recipe("test", ("--lr", "1")), tmp_path) == []
 
 
-@pytest.mark.parametrize(("examples", "epochs"), [(50, 15), (200, 5), (8, 100)])
+@pytest.mark.parametrize(("examples", "epochs"), [(50, 15), (200, 5), (8, 100), (66, 12)])
 def test_a_small_data_set_is_read_until_there_are_enough_updates(examples, epochs):
     words = ("--batch-size", "8", "--max-epoch", "5", "--min-updates", "100", "--warmup-ratio", "0.1")
     recipe = run_length.resolve(Recipe("mine", words), examples)
@@ -137,7 +137,8 @@ def test_a_small_data_set_is_read_until_there_are_enough_updates(examples, epoch
     assert recipe.value("--min-updates") is None
     interval = recipe.number("--validate-interval") or 1
     assert interval == (recipe.number("--save-interval") or 1)
-    assert math.ceil(epochs / interval) == 5
+    assert interval == math.ceil(epochs / 5)
+    assert math.ceil(epochs / interval) <= 5
 
 
 def test_a_recipe_with_intervals_of_its_own_keeps_them():
