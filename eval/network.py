@@ -350,12 +350,17 @@ AnyModel = TypeVar("AnyModel", bound=RobertaSmall | NgramClassifier)
 
 
 def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, precision: str) -> AnyModel:
-    """The model with its weights, in evaluation mode on its device."""
+    """The model with its weights, in evaluation mode on its device.
+
+    In int8, `checkpoint` keeps only their shapes, so that those in fp32 leave memory when they are replaced.
+    """
     limit_kernels()
     weights = dict(checkpoint.weights)
     model.upgrade_state_dict(weights)
     load_weights(model, weights, checkpoint.path)
     if precision == INT8:
+        del weights
+        checkpoint.weights.update({name: w.to("meta") for name, w in checkpoint.weights.items()})
         _quantize(model, checkpoint.path, device)
         precision = FP32  # of everything else
     model.args.precision = precision

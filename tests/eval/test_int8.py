@@ -18,12 +18,16 @@ def test_logits_are_close_to_those_in_fp32(trained, tmp_path, flags):
     rows = SentenceClassifier.from_run(tmp_path / "run").text_input.encode(TEXTS).rows
     logits = {}
     for precision in ("fp32", "int8"):
-        network = SentenceClassifier.from_run(tmp_path / "run", precision=precision).network
+        classifier = SentenceClassifier.from_run(tmp_path / "run", precision=precision)
+        network = classifier.network
         logits[precision] = network.logits(rows)
     difference = np.abs(logits["int8"] - logits["fp32"]).max()
     assert 0 < difference < 0.05 * np.abs(logits["fp32"]).max()
     kept = {name for name, _ in network.model.encoder.sentence_encoder.layers.named_parameters()}
     assert not any("fc1" in name or "fc2" in name or "out_proj" in name for name in kept)
+    # Nothing else holds the weights in fp32, and the checkpoint still knows their shapes.
+    assert all(weight.is_meta for weight in classifier.model.checkpoint.weights.values())
+    assert classifier.model.checkpoint.classes == logits["int8"].shape[1]
 
 
 def test_commands(copied_run, capsys):
