@@ -28,10 +28,16 @@ from roberta_small.common.tables import p_value  # noqa: E402
 
 
 def mean(
-    group: str, at: str | int = "best", *, metric: str = "accuracy", subset: str = "test", ddof: int = 1
+    group: str,
+    at: str | int = "best",
+    *,
+    metric: str = "accuracy",
+    subset: str = "test",
+    ddof: int = 1,
+    seeds: int | None = None,
 ) -> str:
     """Mean and standard deviation over the seeds: `66.07 ± 2.72`. For groups and points see `_scores`."""
-    middle, std = mean_std(_scores(group, at, metric, subset), ddof)
+    middle, std = mean_std(_scores(group, at, metric, subset, seeds), ddof)
     return f"{number(middle, metric)} ± {number(std, metric)}"
 
 
@@ -291,15 +297,18 @@ def _comparison(a: str, b: str, at: str, metric: str, subset: str) -> dict[str, 
     return compare_groups(pd.concat(frames), names, at=[at]).iloc[0].to_dict()
 
 
-def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
+def _scores(group: str, at: str | int, metric: str, subset: str, seeds: int | None = None) -> Any:
     """The values of the seeds of a group `STUDY:METHOD/INIT` at the best checkpoint or after an epoch.
+
+    `seeds` leaves out larger ones, for a comparison with fewer.
 
     STUDY is a folder below results/ that contains runs, directly or in `runs`. An archive is read as a folder
     of its name without `.tar.xz`.
     """
     study, _, name = group.partition(":")
     values = _study(study, metric, subset)
-    found = values.loc[(values["group"] == name) & (values["at"] == str(at)), "value"]
+    found = values.loc[(values["group"] == name) & (values["at"] == str(at))]
+    found = found.loc[found["seed"].astype(int) <= (seeds or sys.maxsize), "value"]
     if found.empty:
         raise UserError(f"no group {name} at {at}; there are {', '.join(sorted(set(values['group'])))}")
     return found.to_numpy(dtype=float)
