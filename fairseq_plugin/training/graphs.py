@@ -6,29 +6,33 @@ time: batches are copied into tensors of a fixed size, for each multiple of `TOK
 
 After it has been recorded, a graph is replayed on its first batch, and has to give the loss and the gradients
 that the operations gave when they were called one by one, with the same dropout masks. If it does not, or if
-recording fails, a warning says so and training continues without graphs.
+recording fails (memory may not suffice), there is a warning, and training continues without graphs.
 
 Batches that differ in more than their tokens (an empty text, a last batch with fewer texts), class weights,
-soft labels, pairs with token types, other criteria and several workers do not use graphs.
+soft labels, pairs with token types, `--pooling last-piece`, other encoders (`--encoder padded`) and criteria,
+and several workers do not use graphs.
 
 Shapes: B sentences, T tokens of a batch, with padding.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
+from roberta_small.fairseq_plugin.training import distributed
 from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,9 @@ TOKENS = 256
 """T is a multiple of this."""
 MOST = 64
 """Graphs of a model; batches of other sizes are computed without."""
+ENCODERS = (PackedTransformerEncoder, CausalEncoder)
+"""Not their subclasses: in a graph, lengths on the CPU are bounds, which only these are known to respect."""
+POOLINGS = ("first", "last", "mean")
 WARM_UPS = 2
 """Passes before a graph is recorded: libraries allocate memory and choose kernels in the first ones."""
 SAME_LOSS, SAME_NORM = 1e-4, 1e-2
@@ -56,7 +63,9 @@ def replaying(original: Step) -> Step:
         ignored = kwargs.get("ignore_grad", False) or any(args[1:])
         if ignored or not repeatable(sample, model, criterion, optimizer):
             return step(sample)
-        graphs = _graphs.setdefault(model, Graphs(model))
+        graphs = _graphs.get(model) or _graphs.setdefault(model, Graphs(model))
+        if any(parameter.grad is not None for parameter in graphs.parameters):  # added to by this batch
+            return step(sample)
         return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
 
     return train_step
@@ -64,18 +73,19 @@ def replaying(original: Step) -> Step:
 
 def repeatable(sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any) -> bool:
     """Whether the passes of this batch are the same sequence of kernels as those of others."""
-    encoder = getattr(getattr(model, "encoder", None), "sentence_encoder", None)
+    encoder: Any = getattr(getattr(model, "encoder", None), "sentence_encoder", None)
     return (
-        isinstance(encoder, PackedTransformerEncoder)
+        type(encoder) in ENCODERS
         and not hasattr(encoder, "embed_second")
+        and model.args.pooling in POOLINGS
         and next(encoder.parameters()).is_cuda
+        and not distributed.active()
         and isinstance(optimizer, FairseqFusedAdam)
         and isinstance(criterion, SentenceClassificationCriterion)
         and not criterion.weights
         and "packing" in sample
         and "soft_target" not in sample
         and len(sample["packing"]["lengths"]) == len(sample["target"])
-        and all(parameter.grad is None for parameter in model.parameters())
     )
 
 
@@ -93,6 +103,8 @@ class Graphs:
         self.gradients: dict[nn.Parameter, Tensor] = {}
         self.works = True
         self.pool: Any = None
+        self.side: Any = None
+        """One stream for all recordings, because each stream that is used keeps memory of its own."""
 
     def step(
         self, step: Step, sample: dict[str, Any], packing: Packing
@@ -112,9 +124,11 @@ class Graphs:
         random = torch.cuda.get_rng_state()
         graph = Graph(*size, self.longest, sample)
         try:
-            self._record(graph, step, sample, packing, random)
-        except RuntimeError as error:
-            self._give_up(str(error).splitlines()[0])
+            with cleaned_up(self):
+                self._record(graph, step, sample, packing, random)
+        except Exception as error:
+            # Recording can fail in any way. If its end fails, too, the first error is the context.
+            self._give_up(error.__context__ or error)
         else:
             self.graphs[size] = graph
         torch.cuda.set_rng_state(random)
@@ -135,9 +149,9 @@ class Graphs:
     def _record(
         self, graph: Graph, step: Step, sample: dict[str, Any], packing: Packing, random: Tensor
     ) -> None:
-        """Record a graph, and compare it with its operations; raises `RuntimeError` if it cannot be used."""
+        """Record a graph, and compare it with its operations; raises `RuntimeError` if they differ."""
         graph.fill(sample, packing)
-        side = torch.cuda.Stream()
+        side = self.side = self.side or torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
@@ -146,6 +160,7 @@ class Graphs:
                     parameter.grad = None
                 loss, _, _ = step(graph.sample)
             expected = torch.stack([loss.detach().float(), self._norm()])
+            del loss  # and with it what autograd keeps of the last pass
         torch.cuda.current_stream().wait_stream(side)
         for parameter in self.parameters:
             if parameter.grad is not None and parameter not in self.gradients:
@@ -154,7 +169,7 @@ class Graphs:
             parameter.grad = self.gradients.get(parameter)
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         # Only this thread must not call CUDA otherwise meanwhile: another one may load the next batch.
-        with torch.cuda.graph(graph.recorded, pool=self.pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph.recorded, pool=self.pool, stream=side, capture_error_mode="thread_local"):
             torch._foreach_zero_(list(self.gradients.values()))
             loss, size, output = step(graph.sample)
         graph.result = loss.detach(), size, output
@@ -170,10 +185,32 @@ class Graphs:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         return torch.nn.utils.get_total_norm(gradients).float()
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, failure: BaseException) -> None:
+        reason = (str(failure) or repr(failure)).splitlines()[0]
         self.works = False
         self.graphs.clear()
+        self.gradients.clear()
         logger.warning("training continues without CUDA graphs: %s", reason)
+
+
+@contextlib.contextmanager
+def cleaned_up(graphs: Graphs) -> Iterator[None]:
+    """A context in which recording may fail; operations can be called one by one afterwards.
+
+    A recording that fails leaves its stream the current one, and torch before 2.13 also the generator of
+    random numbers and the allocator in the state of recording (pytorch#176752, pytorch#180395).
+    """
+    device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
+    generator = torch.cuda.default_generators[device]
+    fresh = generator.clone_state()
+    try:
+        yield
+    except Exception:
+        torch.cuda.set_stream(stream)
+        generator.graphsafe_set_state(fresh)
+        with contextlib.suppress(RuntimeError, AttributeError, TypeError):  # if it is not recording
+            torch._C._cuda_endAllocateToPool(device, graphs.pool)
+        raise
 
 
 class Graph:

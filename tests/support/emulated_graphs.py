@@ -10,17 +10,29 @@ GRAPHS = []
 """The graphs that were recorded."""
 
 
+def new_stream():
+    """A stream; all of them are the CPU."""
+    return SimpleNamespace(wait_stream=lambda other: None)
+
+
+STREAMS = [new_stream()]
+"""The default stream first, the current one last."""
+RECORDING = []
+"""The recorder, while a graph is recorded."""
+
+
 def install(monkeypatch):
     """What torch.cuda has for graphs; random numbers are those of the CPU. Returns the list of graphs."""
     GRAPHS.clear()
-    stream = SimpleNamespace(wait_stream=lambda other: None)
+    del STREAMS[1:]
     for name, value in {
         "CUDAGraph": Graph,
         "graph": recording,
         "graph_pool_handle": lambda: (0, 1),
-        "Stream": lambda: stream,
-        "current_stream": lambda: stream,
-        "stream": contextlib.nullcontext,
+        "Stream": new_stream,
+        "current_stream": lambda: STREAMS[-1],
+        "set_stream": STREAMS.append,
+        "stream": on_stream,
         "get_rng_state": torch.get_rng_state,
         "set_rng_state": torch.set_rng_state,
     }.items():
@@ -45,11 +57,28 @@ class Graph:
 
 
 @contextlib.contextmanager
-def recording(graph, pool, capture_error_mode):
-    """Record the operations of the context."""
-    recorder = Recorder()
-    with recorder:
-        yield
+def on_stream(stream):
+    """Another current stream."""
+    before = STREAMS[-1]
+    STREAMS.append(stream)
+    yield
+    STREAMS.append(before)
+
+
+@contextlib.contextmanager
+def recording(graph, pool, stream, capture_error_mode):
+    """Record the operations of the context. As torch: if they fail, so does the end, and the stream stays."""
+    before, recorder = STREAMS[-1], Recorder()
+    STREAMS.append(stream)
+    RECORDING.append(recorder)
+    try:
+        with recorder:
+            yield
+    except Exception as error:
+        raise RuntimeError("operation failed due to a previous error during capture") from error
+    finally:
+        RECORDING.clear()
+    STREAMS.append(before)
     graph.calls = recorder.calls
     GRAPHS.append(graph)
 

@@ -34,9 +34,18 @@ def pretend(monkeypatch):
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "default_generators", (torch.Generator(),))
+    monkeypatch.setattr(torch.cuda, "default_generators", (Generator(),))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     return Gpu()
+
+
+class Generator(torch.Generator):
+    """Random numbers of the GPU; counts how often their state was replaced."""
+
+    replaced = 0
+
+    def graphsafe_set_state(self, state):
+        self.replaced += 1
 
 
 def train_on(gpu, trainer):
@@ -74,7 +83,9 @@ class Gpu(TorchFunctionMode):
         return torch.is_tensor(x) and x.untyped_storage()._cdata in self.memory
 
     def wait(self, what):
-        """Count a wait at the line of this project or of fairseq that causes it."""
+        """Count a wait at the line of this project or of fairseq that causes it; graphs cannot wait."""
+        if emulated_graphs.RECORDING:
+            raise RuntimeError("operation not permitted when stream is capturing")
         frames = traceback.extract_stack()
         ours = [f for f in frames if "fairseq" in f.filename and "tests/" not in f.filename]
         place = f"{ours[-1].filename.split('/')[-1]}:{ours[-1].lineno}" if ours else "elsewhere"

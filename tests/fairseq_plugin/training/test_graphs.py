@@ -11,6 +11,7 @@ from data_folders import write_data
 from fairseq.logging import metrics
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
+from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
 from roberta_small.fairseq_plugin.training import graphs as module
 
 WITHOUT = shlex.split("--dropout 0 --attention-dropout 0 --activation-dropout 0 --pooler-dropout 0")
@@ -90,25 +91,50 @@ def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, c
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "repeatable", lambda *args: False)
         _, expected = trained(gpu, words)
-    for broken in ("replay", "graph"):
+    default = torch.cuda.current_stream()
+    for broken, reason in {"replay": "relative differences", "wait": "permitted", "passes": "Wrong"}.items():
         module._graphs.clear()
         caplog.clear()
         with pytest.MonkeyPatch.context() as patch:
             if broken == "replay":
                 patch.setattr(emulated_graphs.Graph, "replay", lambda graph: None)  # with other masks
+            elif broken == "wait":
+                patch.setattr(SentenceClassificationCriterion, "forward", _waiting_when_recorded)
             else:
-                patch.setattr(torch.cuda, "graph", _refused)
+                patch.setattr(SentenceClassificationCriterion, "forward", _wrong_when_recorded)
             _, found = trained(gpu, words)
         assert found == expected
-        assert [r.levelno for r in caplog.records if "without CUDA graphs" in r.message] == [logging.WARNING]
+        (warning,) = [r for r in caplog.records if "without CUDA graphs" in r.message]
+        assert warning.levelno == logging.WARNING
+        assert reason in warning.message
+        assert torch.cuda.current_stream() is default
+    assert torch.cuda.default_generators[0].replaced == 3
 
 
-def _refused(*args, **kwargs):
-    raise RuntimeError("operation not permitted when stream is capturing")
+FORWARD = SentenceClassificationCriterion.forward
+
+
+def _waiting_when_recorded(criterion, *args, **kwargs):
+    loss, *others = FORWARD(criterion, *args, **kwargs)
+    if emulated_graphs.RECORDING:
+        loss.item()
+    return loss, *others
+
+
+def _wrong_when_recorded(criterion, *args, **kwargs):
+    if emulated_graphs.RECORDING:
+        raise ValueError("Wrong\nsizes")
+    return FORWARD(criterion, *args, **kwargs)
 
 
 @pytest.mark.parametrize(
-    "flags", [["--class-weights", "balanced"], ["--encoder", "padded"], ["--optimizer", "adam"]]
+    "flags",
+    [
+        ["--class-weights", "balanced"],
+        ["--encoder", "padded"],
+        ["--optimizer", "adam"],
+        ["--arch", "causal_roberta_small", "--pooling", "last-piece"],
+    ],
 )
 def test_other_updates_have_no_graph(gpu, data, flags):
     trained(gpu, [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES, *flags], updates=4)
@@ -144,3 +170,25 @@ def test_updates_equal_those_without_graphs_on_a_real_gpu(monkeypatch, data, cap
             assert module.of(trainer.model)
             assert "without CUDA graphs" not in caplog.text
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.cuda
+def test_training_continues_when_recording_fails_on_a_real_gpu(monkeypatch, data, caplog):
+    def waiting(criterion, *args, **kwargs):
+        loss, *others = FORWARD(criterion, *args, **kwargs)
+        if torch.cuda.is_current_stream_capturing():
+            loss.item()
+        return loss, *others
+
+    monkeypatch.setattr(SentenceClassificationCriterion, "forward", waiting)
+    words = [str(word) for word in [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES] if word != "--cpu"]
+    _, trainer = build_trainer(words)  # with dropout, whose random numbers recording has to give back
+    batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
+    trainer.begin_epoch(1)
+    default = torch.cuda.current_stream()
+    for update in range(12):
+        trainer.train_step([batches[update % len(batches)]])
+    assert "without CUDA graphs" in caplog.text
+    assert not module.of(trainer.model)
+    assert torch.cuda.current_stream() == default
+    assert torch.isfinite(torch.tensor(metrics.get_smoothed_values("train")["loss"]))

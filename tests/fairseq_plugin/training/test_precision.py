@@ -99,6 +99,13 @@ def test_the_flags_are_checked_when_the_trainer_is_built(tmp_path, flag):
         build_trainer([write_data(tmp_path), *OURS, *INPUT, *STEPS, *SIZES, *SLOW, flag])
 
 
+def test_bf16_on_a_gpu_without_it_is_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: False)
+    precision.resolve.cache_clear()
+    with pytest.raises(UserError, match="does not support bf16; use fp32 or auto"):
+        precision.resolve("bf16", torch.device("cuda"))
+
+
 def test_the_speed_of_products_is_measured_on_one_thread(monkeypatch):
     """With several, another process on one of the cores would delay fp32 and bf16 alike."""
     threads, product = [], torch.mm
