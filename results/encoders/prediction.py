@@ -3,7 +3,7 @@
     python results/encoders/prediction.py books-1800 movies-1800 ... > results/encoders/prediction.csv
 
 reads all texts of the table `data/NAME.csv` with the first run of each folder in `runs/NAME`, in one thread.
-The start of the program, which imports torch and fairseq, is part of it.
+The start of the program, which imports torch and fairseq, is part of it. Seconds are those of 1,000 texts.
 """
 
 import csv
@@ -31,16 +31,15 @@ def predict(run: Path, table: Path) -> tuple[float, float]:
 def main(names: list[str]) -> None:
     """Write the table."""
     writer = csv.writer(sys.stdout)
-    writer.writerow(["data", "group", "texts", "cpu_seconds", "peak_mib"])
+    writer.writerow(["data", "group", "texts", "cpu_seconds_per_1000", "peak_mib"])
     for name in names:
         table = Path("data", f"{name}.csv")
         with open(table, encoding="utf-8", newline="") as stream:
             texts = sum(1 for _ in csv.DictReader(stream))
         for group in sorted({run.parent for run in Path("runs", name).glob("*/*/seed*")}):
             seconds, mib = predict(min(group.glob("seed*")), table)
-            writer.writerow(
-                [name, group.relative_to(Path("runs", name)), texts, f"{seconds:.1f}", f"{mib:.0f}"]
-            )
+            group = group.relative_to(Path("runs", name))
+            writer.writerow([name, group, texts, f"{1000 * seconds / texts:.2f}", f"{mib:.0f}"])
 
 
 if __name__ == "__main__":
