@@ -12,6 +12,7 @@ import roberta_small.fairseq_plugin  # noqa: F401  first: it imports fairseq in 
 
 # isort: split
 import argparse
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import (
     model_arguments,
     scaling_of_state,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, TOKENS, load_checkpoint
 from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
@@ -64,8 +65,6 @@ TASKS = ("sentence_classification", "sentence_prediction")
 """The tasks of classifiers."""
 HEADS = "classification_heads."
 """Prefix of weights."""
-TOKENS = ".embed_tokens.weight"
-"""End of the name of the token embeddings."""
 POSITIONS = ".embed_positions.weight"
 UNLIMITED = 1 << 30
 DIFFERENCES_SHOWN = 3
@@ -263,12 +262,18 @@ class Network:
     def _compute(self, tokens_BL: NDArray[np.int64]) -> NDArray[np.float32]:
         if self._load is not None:
             self._load.update()
-        logits_BK, _ = self.model(
-            torch.from_numpy(tokens_BL).to(self.device),
-            features_only=True,
-            classification_head_name=self.head,
-        )
-        return logits_BK.float().cpu().numpy()
+        with contextlib.suppress(torch.OutOfMemoryError):
+            logits_BK, _ = self.model(
+                torch.from_numpy(tokens_BL).to(self.device),
+                features_only=True,
+                classification_head_name=self.head,
+            )
+            return logits_BK.float().cpu().numpy()
+        # Of a GPU; here, nothing refers to the tensors of the failed pass any more.
+        if len(tokens_BL) == 1:
+            raise UserError("out of GPU memory for one text; use --device cpu")
+        torch.cuda.empty_cache()
+        return np.concatenate([self._compute(half) for half in np.array_split(tokens_BL, 2)])
 
     def head_input(self, tokens_BL: Tensor, embeddings_BLC: Tensor) -> Tensor:
         """The input of the classification head, (B, 1, C), computed from token embeddings."""

@@ -138,6 +138,7 @@ def transformers_train(words: str) -> dict[str, Any]:
             bf16=options["precision"] == "bf16",
             use_cpu=not torch.cuda.is_available(),
             logging_steps=25,
+            logging_nan_inf_filter=False,  # waits for a GPU in each update
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,

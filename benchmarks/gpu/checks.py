@@ -148,9 +148,13 @@ class Checks:
         with torch.profiler.profile(activities=activities) as profiler:
             for sample in samples:
                 trainer.train_step([sample])
-            self.synchronize()
+        self.synchronize()
         averages, count = profiler.key_averages(), len(samples)
-        kernels = [event for event in averages if event.device_type == torch.autograd.DeviceType.CUDA]
+        kernels = [
+            event
+            for event in averages
+            if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+        ]
         kernels.sort(key=lambda event: -event.self_device_time_total)
         lines = [
             f"{event.self_device_time_total / 1000 / count:8.3f} ms {event.count / count:6.1f} x {event.key}"

@@ -48,6 +48,8 @@ TASK_STATE = "SentenceClassificationTask"
 """Key of `extra_state` for what the task of a classifier records."""
 LM_HEAD = "encoder.lm_head."
 """Prefix of the weights of the language model's head."""
+TOKENS = ".embed_tokens.weight"
+"""End of the name of the token embeddings."""
 # Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
 CONFIGURATION = [
     argparse.Namespace,
@@ -199,10 +201,22 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
     if any(name.startswith(WRAPPED) for name in state["model"]):  # saved from within DistributedDataParallel
         state["model"] = {name.removeprefix(WRAPPED): weight for name, weight in state["model"].items()}
+    if weights:
+        _tie(state["model"])
     if weights and not optimizer:
         state.pop(OPTIMIZER_STATE, None)
         state = _out_of_file(state)
     return state
+
+
+def _tie(model: dict[str, Any]) -> None:
+    """Tie the head of a language model to equal token embeddings: from a GPU, fairseq saves both."""
+    head = model.get(f"{LM_HEAD}weight")
+    tokens = next((weight for name, weight in model.items() if name.endswith(TOKENS)), None)
+    if head is None or tokens is None or head.data_ptr() == tokens.data_ptr():
+        return
+    if head.dtype == tokens.dtype and torch.equal(head, tokens):
+        model[f"{LM_HEAD}weight"] = tokens
 
 
 def _out_of_file(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""How training ends: with a clear error if it diverges, and without loading threads that are still running.
+"""How training ends: with a clear error if it diverges or a GPU has too little memory, and without loading
+threads that are still running.
 
 fairseq stops with a traceback if gradients are NaN or infinite, and continues if the loss is huge but finite.
-Checkpoints and curves up to that point are kept.
+It leaves out batches for which the memory of a GPU does not suffice. Checkpoints and curves up to that point
+are kept.
 """
 
 from __future__ import annotations
@@ -22,18 +24,26 @@ MAX_LOSS = 1e4
 """Bits per sentence or token. For comparison, a uniform guess among a million classes costs 20 bits."""
 NON_FINITE = "Nan/Inf"
 """Part of fairseq's error message for gradients that are not finite."""
+OUT_OF_MEMORY = "out of memory"
+"""Part of torch's error message, which fairseq looks for, too."""
 NOT_FINITE = "gradients are NaN or infinite"
 POLL_SECONDS = 0.05
 
 
 def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.train_step`: raise `UserError` if the loss is NaN or exceeds `MAX_LOSS`."""
+    """Replace `Trainer.train_step`: raise `UserError` if the loss is NaN or exceeds `MAX_LOSS`.
+
+    Also if the memory of a GPU does not suffice, of one worker; several have to leave out a batch together.
+    """
 
     @functools.wraps(original)
     def train_step(trainer: Trainer, samples: list[Any], raise_oom: bool = False) -> Any:
+        alone = trainer.data_parallel_world_size == 1
         try:
-            output = original(trainer, samples, raise_oom)
+            output = original(trainer, samples, raise_oom or alone)
         except Exception as error:
+            if alone and OUT_OF_MEMORY in str(error):
+                raise UserError(out_of_memory(trainer)) from None
             # Before it raises, fairseq writes crash.pt, which may fail with another error.
             first = error if isinstance(error, FloatingPointError) else error.__context__
             if not (isinstance(first, FloatingPointError) and NON_FINITE in str(first)):
@@ -58,6 +68,15 @@ def divergence(trainer: Trainer, symptom: str, update: int) -> str:
         f"{trainer.cfg.checkpoint.save_dir}: training diverged at update {update}: "
         f"{symptom}, learning rate {trainer.get_lr():.4g}; lower --lr or increase --warmup-updates "
         "(checkpoints and curves up to here are kept)"
+    )
+
+
+def out_of_memory(trainer: Trainer) -> str:
+    """The message of the error."""
+    return (
+        f"{trainer.cfg.checkpoint.save_dir}: out of GPU memory at update {trainer.get_num_updates() + 1}; "
+        "train fewer runs at a time (--jobs 1), or half the --batch-size with --update-freq 2 (checkpoints "
+        "and curves up to here are kept)"
     )
 
 

@@ -107,6 +107,28 @@ def test_empty_text_is_predicted_and_line_break_is_a_space(trained):
     assert len(classifier.predict(["", ""])) == 2
 
 
+def test_batches_are_halved_if_the_memory_of_a_gpu_does_not_suffice(trained, monkeypatch):
+    classifier = SentenceClassifier.from_run(trained.run)
+    texts = ["un livre", "un roman captivant", "le livre", "captivant", "un"]
+    expected = classifier.probabilities(texts)
+    forward, sizes = classifier.network.model.forward, []
+
+    def limited(tokens_BL, **options):
+        sizes.append(len(tokens_BL))
+        if len(tokens_BL) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(tokens_BL, **options)
+
+    monkeypatch.setattr(classifier.network.model, "forward", limited)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    most = 2
+    np.testing.assert_allclose(classifier.probabilities(texts), expected, atol=1e-6)
+    assert max(sizes) > most
+    most = 0
+    with pytest.raises(UserError, match="out of GPU memory"):
+        classifier.probabilities(texts)
+
+
 def test_too_long_text_without_truncation_is_an_error():
     longest = InputFormat(0, 2, max_positions=4, shorten=False, keep_eos=False)
     with pytest.raises(UserError, match=r"^line 7: 5 .* 4 .*--shorten-method"):

@@ -155,6 +155,17 @@ def test_without_the_optimizer_the_rest_is_the_same(trained):
     assert torch.equal(embeddings, expected)
 
 
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_the_head_of_a_checkpoint_from_a_gpu_is_tied_to_the_embeddings_again(trained, tmp_path, optimizer):
+    state = torch.load(trained[0], weights_only=False)
+    tokens, head = "encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"
+    for name, tied in (("gpu.pt", True), ("untied.pt", False)):
+        state["model"][head] = state["model"][tokens].clone() + (0 if tied else 1)
+        torch.save(state, tmp_path / name)
+        model = load_checkpoint(tmp_path / name, optimizer=optimizer)["model"]
+        assert (model[head].data_ptr() == model[tokens].data_ptr()) == tied
+
+
 def test_missing_files_and_other_archives_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"none\.pt: "):
         load_checkpoint(tmp_path / "none.pt")

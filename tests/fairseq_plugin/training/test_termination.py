@@ -34,6 +34,17 @@ def test_a_loss_above_the_maximum_stops_the_training(tmp_path, monkeypatch):
         losses_of(trainer_of(tmp_path), 1)
 
 
+def test_a_gpu_without_memory_for_a_batch_stops_the_training(tmp_path, monkeypatch):
+    trainer = trainer_of(tmp_path)
+
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(type(trainer.criterion), "forward", full)
+    with pytest.raises(UserError, match=r"save: out of GPU memory at update 1;.*--jobs 1.*--batch-size"):
+        losses_of(trainer, 1)
+
+
 class Batches:
     """A million batches, each of which takes some time."""
 
