@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 AUTO, FP32, BF16, INT8 = PRECISIONS = ("auto", "fp32", "bf16", "int8")
 """The values of --precision."""
 REQUESTED, RECORDED, UNKNOWN = "as requested", "as in training", "because the checkpoint records none"
+ON_CPU = "on a CPU, because a GPU trained in bf16"
 HINT = "use --precision fp32 for figures to publish"
 BESIDE = "dict.txt"
 """The dictionary beside a checkpoint, and in a folder of running text."""
@@ -134,8 +135,17 @@ class Model:
 
     @cached_property
     def precision(self) -> Precision | None:
-        """The precision of the network; None for an ONNX file, whose precision is fixed."""
-        return choose_precision(self.given.precision, self.run, self.checkpoint.precision)
+        """The precision of the network; None for an ONNX file, whose precision is fixed.
+
+        bf16 that a GPU trained in is fp32 on a CPU, where bf16 can be a hundred times as slow.
+        """
+        chosen = choose_precision(self.given.precision, self.run, self.checkpoint.precision)
+        hardware = (self.run.manifest or {}).get("hardware") or {}
+        if hardware.get("gpu") and chosen == Precision(BF16, RECORDED):
+            from roberta_small.eval.network import find_device
+
+            return chosen if find_device(self.given.device).type == "cuda" else Precision(FP32, ON_CPU)
+        return chosen
 
     @cached_property
     def data(self) -> DataFolder:

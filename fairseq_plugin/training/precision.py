@@ -45,7 +45,7 @@ def resolve(precision: str, device: torch.device) -> str:
         fast, reason = broadcast(bf16_is_fast(device))
         precision = _resolved[device.type] = "bf16" if fast else "fp32"
     if precision == "bf16" and device.type == "cuda" and not bf16_is_fast(device)[0]:
-        raise UserError("--precision bf16: the GPU does not support bf16; use fp32 or auto")
+        raise UserError("--precision bf16: the GPU does not support bf16; use --precision fp32")
     # experiments/progress.py reads this line from the log for the manifest.
     logger.info("precision: %s (%s)", precision, reason)
     return precision

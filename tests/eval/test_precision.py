@@ -62,6 +62,16 @@ def test_recorded_precision(copied_run, unmeasured, requested, recorded, in_mani
     assert SentenceClassifier.from_run(copied_run, precision=other).model.precision.value == other
 
 
+def test_bf16_of_a_gpu_is_fp32_on_a_cpu_unless_requested(copied_run, unmeasured):
+    content = manifest.read(copied_run) | {"precision": "bf16"}
+    for gpu, expected in ((None, "bf16"), ("NVIDIA H100", "fp32")):
+        manifest.write(copied_run, content | {"hardware": {"gpu": gpu}})
+        classifier = SentenceClassifier.from_run(copied_run, device="cpu")
+        assert classifier.network.model.args.precision == expected
+    assert "GPU" in classifier.model.precision.reason
+    assert SentenceClassifier.from_run(copied_run, precision="bf16").model.precision.value == "bf16"
+
+
 def test_training_with_auto_records_what_it_resolved_to(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 9.0)

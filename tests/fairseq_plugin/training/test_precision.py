@@ -102,7 +102,7 @@ def test_the_flags_are_checked_when_the_trainer_is_built(tmp_path, flag):
 def test_bf16_on_a_gpu_without_it_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: False)
     precision.resolve.cache_clear()
-    with pytest.raises(UserError, match="does not support bf16; use fp32 or auto"):
+    with pytest.raises(UserError, match="does not support bf16; use --precision fp32"):
         precision.resolve("bf16", torch.device("cuda"))
 
 
