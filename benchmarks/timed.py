@@ -59,7 +59,7 @@ class Clock:
         torch.cuda.synchronize()
         events = itertools.pairwise(self._events)
         seconds = [before.elapsed_time(after) / 1000 for before, after in events][warm_up:]
-        return record | {"seconds": seconds, "gpu_bytes": torch.cuda.max_memory_allocated()}
+        return record | {"seconds": seconds, "gpu_bytes": torch.cuda.max_memory_reserved()}
 
 
 def fairseq_train(warm_up: str, *flags: str) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from roberta_small.experiments.recipe.recipe import Recipe
 CPUINFO = Path("/proc/cpuinfo")
 PROBE = (
     "import torch.cuda as c; "
-    "[print(p.total_memory, p.name) for p in map(c.get_device_properties, range(c.device_count()))]"
+    "[print(c.mem_get_info(i)[0], c.get_device_properties(i).name) for i in range(c.device_count())]"
 )
-"""Prints a line for each GPU: bytes and name."""
+"""Prints a line for each GPU: free bytes and name."""
 RUN_BYTES = 3 << 30
 """Memory reserved per run: twice its measured peak (results/benchmarks)."""
 
@@ -124,7 +124,7 @@ def now() -> str:
 
 
 def _gpus() -> tuple[tuple[str, int], ...]:
-    """Name and bytes of each GPU."""
+    """Name and free bytes of each GPU."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # CUDA's own way to hide all GPUs
         return ()
     # In a separate process, because torch takes seconds to import and CUDA keeps memory once initialized.

@@ -63,7 +63,7 @@ fi
 export python
 
 data=$work/data dictionary=pretrained/roberta_small_fr/dict.txt weights=pretrained/roberta_small_fr/model.safetensors
-tiny=() collect=() process=90 sentences=3200 few="--updates 60 --warm-up 10" long="--updates 150 --warm-up 10 --batch-size 32" limits="--max-epoch 1"
+tiny=() collect=() process=90 sentences=3200 few="--updates 400 --warm-up 200" long="--updates 300 --warm-up 150 --batch-size 32" limits="--max-epoch 1"
 start="--seeds 1 2 3 --inits random pretrained --pretrained $weights"
 tuned="--seeds 1 --inits pretrained --pretrained $weights"
 if [ "$device" = cpu ]; then

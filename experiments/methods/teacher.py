@@ -89,6 +89,9 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
     if needs_student:
         initial_student(teacher, task, cfg, folder / student, settings.seed)
+    if device.type == "cuda":  # the student is trained by another process
+        del teacher
+        torch.cuda.empty_cache()
 
 
 def _configuration(words: list[str]) -> Any:

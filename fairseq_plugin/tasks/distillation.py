@@ -224,14 +224,14 @@ class TeacherVectors:
 
 
 class VectorDataset(BaseWrapperDataset):
-    """The teacher's vectors of texts; a batch is their concatenation, fp32 (N, D)."""
+    """The teacher's vectors of texts; a batch is their concatenation, fp16 (N, D)."""
 
     def __init__(self, texts: FairseqDataset, vectors: TeacherVectors) -> None:
         super().__init__(texts)
         self.vectors = vectors
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(self.vectors[index].astype(np.float32))
+        return torch.from_numpy(np.array(self.vectors[index]))
 
     def collater(self, samples: list[Tensor]) -> Tensor:
         """(N, D)."""
@@ -273,7 +273,7 @@ class DistillationCriterion(FairseqCriterion):
         index_N = packing.real_index()
         features_MC = model.features(tokens_BL, packing).flatten(0, 1)
         students_ND = self.projection(features_MC.index_select(0, index_N).float())
-        teachers_ND = (sample["teacher"] - self.mean_D) / self.std_D
+        teachers_ND = (sample["teacher"].float() - self.mean_D) / self.std_D
         text_N = index_N // tokens_BL.size(1)
         ours_BD = means(students_ND, text_N, len(tokens_BL))
         theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND

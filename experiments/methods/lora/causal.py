@@ -1,9 +1,9 @@
 """LoRA of a causal language model on questions and answers.
 
 The defaults are those of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates. With
-bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA), otherwise in full precision. Some questions
-are held out: the perplexity of their answers is measured before and after training. Some answers are written
-by the base and by the trained model. Writes OUT/lora-causal/NAME/seedN:
+bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA). Some questions are held out: the perplexity
+of their answers is measured before and after training. Some answers are written by the base and by the
+trained model. Writes OUT/lora-causal/NAME/seedN:
 
     manifest.json      as for every run; also trainable_parameters, parameters, peak_memory_bytes, perplexity
     adapter/           adapter_model.safetensors and adapter_config.json
@@ -102,8 +102,8 @@ def add_hyperparameters(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--answer-only", action="store_true", help="compute the loss only on the answers")
     group.add_argument(
         "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
-        help="precision of the base model (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit also "
-        "runs on CPU)",
+        help="precision of the base model (auto: on a GPU 4 bits with bitsandbytes, else bf16; on a CPU "
+        "fp32)",
     )  # fmt: skip
 
 

@@ -120,11 +120,14 @@ class Base:
 
     @property
     def bits(self) -> int:
-        """Of the weights: 4 (nf4), 16 (bf16) or 32; auto is 4 with bitsandbytes and a GPU."""
+        """Of the weights: 4 (nf4), 16 (bf16) or 32; auto is 4 or 16 on a GPU, by bitsandbytes."""
         if self.precision != "auto":
             return {"4bit": 4, "bf16": 16, "fp32": 32}[self.precision]
-        four = self.device.type == "cuda" and importlib.util.find_spec("bitsandbytes") is not None
-        return 4 if four else 32
+        if self.device.type != "cuda":
+            return 32
+        if importlib.util.find_spec("bitsandbytes") is not None:
+            return 4
+        return 16 if torch.cuda.is_bf16_supported(including_emulation=False) else 32
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
