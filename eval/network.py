@@ -44,7 +44,7 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import (
     model_arguments,
     scaling_of_state,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, TOKENS, load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
 from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
@@ -65,6 +65,8 @@ TASKS = ("sentence_classification", "sentence_prediction")
 """The tasks of classifiers."""
 HEADS = "classification_heads."
 """Prefix of weights."""
+TOKENS = ".embed_tokens.weight"
+"""End of the name of the token embeddings."""
 POSITIONS = ".embed_positions.weight"
 UNLIMITED = 1 << 30
 DIFFERENCES_SHOWN = 3

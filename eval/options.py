@@ -55,9 +55,7 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = True, apostrophes:
         )
 
 
-def add_computation(
-    parser: Parser, *, max_tokens: bool = True, gpu_tokens: int = GPU.prediction_tokens
-) -> argparse._ArgumentGroup:
+def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._ArgumentGroup:
     """Add --device and --precision, and --max-tokens for the batches of a classifier; returns their group."""
     from roberta_small.eval.model import PRECISIONS
 
@@ -77,8 +75,7 @@ def add_computation(
             type=positive,
             metavar="N",
             help="tokens per batch, including padding "
-            f"(default: {CPU.prediction_tokens}"
-            + (f", on a GPU {gpu_tokens})" if gpu_tokens != CPU.prediction_tokens else ")"),
+            f"(default: {CPU.prediction_tokens}; predict and evaluate on a GPU: {GPU.prediction_tokens})",
         )
     return group
 

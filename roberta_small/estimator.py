@@ -20,6 +20,7 @@ import tempfile
 import threading
 import warnings
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -69,7 +70,7 @@ ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
 
 
-class TextModel(BaseEstimator):
+class TextModel(BaseEstimator, ABC):
     """What `TextClassifier` and `TextRegressor` have in common; not for use of its own.
 
     Parameters:
@@ -301,17 +302,17 @@ class TextModel(BaseEstimator):
         """What it is called in messages."""
         return "regressor" if isinstance(self, RegressorMixin) else "classifier"
 
+    @abstractmethod
     def _adopt(self, labels: Labels, path: Path) -> None:
         """Take over what the outputs of a model mean; raises `UserError` for another kind of labels."""
-        raise NotImplementedError
 
     def _recorded(self) -> dict[str, Any]:
         """What `save` records of the labels."""
         return {}
 
+    @abstractmethod
     def _recall(self, record: Mapping[str, Any], path: Path) -> None:
         """Restore what `_recorded` returned; raises `UserError` for a record of another estimator."""
-        raise NotImplementedError
 
     def _complete(self, runs: Path, folders: Sequence[str]) -> None:
         """`folders` are those of the runs, below `runs`; "" is `runs` itself."""

@@ -90,7 +90,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="time of a request; after it, the answer is status 504 (default: %(default)g)",
     )
     add_checkpoint_files(parser)
-    add_computation(parser, gpu_tokens=CPU.prediction_tokens)
+    add_computation(parser)
     parser.set_defaults(run=run)
 
 

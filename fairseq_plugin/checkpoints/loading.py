@@ -41,6 +41,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import TIED, TOKENS
 from roberta_small.common.files import atomic_open
 from roberta_small.common.label_kinds import SCALING
 
@@ -48,8 +49,6 @@ TASK_STATE = "SentenceClassificationTask"
 """Key of `extra_state` for what the task of a classifier records."""
 LM_HEAD = "encoder.lm_head."
 """Prefix of the weights of the language model's head."""
-TOKENS = ".embed_tokens.weight"
-"""End of the name of the token embeddings."""
 # Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
 CONFIGURATION = [
     argparse.Namespace,
@@ -211,12 +210,11 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
 
 def _tie(model: dict[str, Any]) -> None:
     """Tie the head of a language model to equal token embeddings: from a GPU, fairseq saves both."""
-    head = model.get(f"{LM_HEAD}weight")
-    tokens = next((weight for name, weight in model.items() if name.endswith(TOKENS)), None)
+    head, tokens = model.get(TIED), model.get(TOKENS)
     if head is None or tokens is None or head.data_ptr() == tokens.data_ptr():
         return
     if head.dtype == tokens.dtype and torch.equal(head, tokens):
-        model[f"{LM_HEAD}weight"] = tokens
+        model[TIED] = tokens
 
 
 def _out_of_file(state: dict[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,10 @@ class Base:
 
     @property
     def bits(self) -> int:
-        """Of the weights: 4 (nf4), 16 (bf16) or 32; auto is 4 or 16 on a GPU, by bitsandbytes."""
+        """Of the weights: 4 (nf4), 16 (bf16) or 32.
+
+        auto is 32 on a CPU, and on a GPU 4 with bitsandbytes, or 16 if it supports bf16.
+        """
         if self.precision != "auto":
             return {"4bit": 4, "bf16": 16, "fp32": 32}[self.precision]
         if self.device.type != "cuda":

@@ -81,7 +81,7 @@ def training_arguments(
         save_strategy="epoch",
         save_total_limit=1,
         logging_strategy="no",
-        logging_nan_inf_filter=False,  # it would wait for a GPU in each update, for logs that there are not
+        logging_nan_inf_filter=False,  # which waits for a GPU in each update, and concerns logs only
         disable_tqdm=True,
         report_to=[],
         label_names=["labels"],

@@ -59,14 +59,16 @@ def test_corrupt_weights_and_a_missing_tokenizer_are_errors(tmp_path, bloom):
         load_tokenizer(tmp_path)
 
 
-def test_precision_auto_is_4_bits_with_bitsandbytes_and_a_gpu(monkeypatch):
-    def bits(device, precision, *, installed=True):
+def test_precision_auto_depends_on_device_and_bitsandbytes(monkeypatch):
+    def bits(device, precision, *, installed=True, bf16=True):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if installed else None)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: bf16)
         base = Base(Path("bloom"), "cpu", precision)
         vars(base)["device"] = torch.device(device)
         return base.bits
 
     assert bits("cuda", "auto") == 4
-    assert bits("cuda", "auto", installed=False) == 32
+    assert bits("cuda", "auto", installed=False) == 16
+    assert bits("cuda", "auto", installed=False, bf16=False) == 32
     assert bits("cpu", "auto") == 32
     assert [bits("cpu", name) for name in ("4bit", "bf16", "fp32")] == [4, 16, 32]
