@@ -34,6 +34,8 @@ def main(names: list[str]) -> None:
     writer.writerow(["data", "group", "texts", "cpu_seconds_per_1000", "peak_mib"])
     for name in names:
         table = Path("data", f"{name}.csv")
+        if not table.is_file():
+            sys.exit(f"{table}: no such file; write it with make_data.py")
         with open(table, encoding="utf-8", newline="") as stream:
             texts = sum(1 for _ in csv.DictReader(stream))
         for group in sorted({run.parent for run in Path("runs", name).glob("*/*/seed*")}):
