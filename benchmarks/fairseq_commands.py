@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.measure import Contender, execute, python, say
@@ -13,6 +13,7 @@ from roberta_small.experiments.inputs.files import count_classes
 from roberta_small.experiments.methods.fairseq import PLUGIN
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.fairseq_flags import for_device
 
 OURS_ONLY = (
     "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",
@@ -26,6 +27,8 @@ STOCK = {
 NOTHING_BUT_UPDATES = {"--disable-validation": "", "--no-save": ""}
 SAME_VARIABLES = ", our variables"
 """Suffix of the control contender, which measures the effect of our environment variables alone."""
+FP16 = {"--fp16": ""}
+"""What makes stock fairseq fast on a GPU; its `--bf16` is for TPUs."""
 TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 """Without it, stock fairseq cannot read its own checkpoints with torch 2.6 or later."""
 
@@ -46,8 +49,22 @@ def command(who: str, settings: Settings, recipe: str, data: Path, changes: Mapp
     flags |= {"--max-positions": str(settings.max_positions)} | (
         {"--cpu": ""} if settings.machine.cpu else {}
     )
-    plugin = ["--user-dir", str(PLUGIN)] if who == "ours" else []
-    return [str(data), *plugin, *flatten(flags | dict(changes))]
+    words = flatten(flags | dict(changes))
+    if who == "stock":
+        return [str(data), *words]
+    return [str(data), "--user-dir", str(PLUGIN), *for_device(words, settings.machine.cpu)]
+
+
+def stock(words: Callable[[Mapping[str, str]], tuple[str, ...]], settings: Settings) -> list[Contender]:
+    """Stock fairseq in fp32, and at its fastest; `words` are those of its command with further flags.
+
+    On a CPU, what makes it faster are our environment variables, on a GPU also fp16.
+    """
+    fp32, fastest = Contender("stock fairseq, fp32", words({})), f"stock fairseq, fp32{SAME_VARIABLES}"
+    more: Mapping[str, str] = {}
+    if not settings.machine.cpu:
+        more, fastest = FP16, f"stock fairseq, fp16{SAME_VARIABLES}"
+    return [fp32, Contender(fastest, words(more), tuned(settings), quick=True)]
 
 
 def classes(settings: Settings) -> int:

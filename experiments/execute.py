@@ -144,7 +144,11 @@ def _fit(baseline: Baseline, states: Sequence[Planned]) -> None:
 
 def _machine(sweep: Sweep) -> Machine:
     settings: Settings = sweep.settings
-    return provenance.machine(settings.device, settings.jobs, len(sweep.trainings), settings.processes)
+    paths = {training.run.checkpoint for training in sweep.trainings} - {None}
+    largest = max((path.stat().st_size for path in paths if path is not None), default=0)
+    return provenance.machine(
+        settings.device, settings.jobs, len(sweep.trainings), settings.processes, largest
+    )
 
 
 @dataclass

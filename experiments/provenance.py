@@ -22,13 +22,33 @@ from roberta_small.common.sizes import GPU_RUN_BYTES, RUNS_PER_GPU
 from roberta_small.experiments.recipe.recipe import Recipe
 
 CPUINFO = Path("/proc/cpuinfo")
-PROBE = (
-    "import torch.cuda as c; "
-    "[print(c.mem_get_info(i)[0], c.get_device_properties(i).name) for i in range(c.device_count())]"
-)
-"""Prints a line for each GPU: free bytes and name."""
+PROBE = """
+import contextlib, ctypes, torch.cuda
+mode, COMPUTE_MODE = ctypes.c_int(), 20  # CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; torch does not have it
+for number in range(torch.cuda.device_count()):
+    free, _ = torch.cuda.mem_get_info(number)
+    with contextlib.suppress(OSError):  # no such library with AMD's GPUs
+        ctypes.CDLL("libcuda.so.1").cuDeviceGetAttribute(ctypes.byref(mode), COMPUTE_MODE, number)
+    print(free, mode.value, torch.cuda.get_device_properties(number).name)
+"""
+"""Prints a line for each GPU: free bytes, compute mode and name."""
+EXCLUSIVE = 3
+"""CU_COMPUTEMODE_EXCLUSIVE_PROCESS: a second process cannot use the GPU, except with CUDA's MPS."""
 RUN_BYTES = 3 << 30
 """Memory reserved per run: twice its measured peak (results/benchmarks)."""
+CHECKPOINT_COPIES = 10
+"""Memory reserved per run in sizes of its initial checkpoint, for large ones: weights, gradients, two moments
+of Adam, and activations of about the same size."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as `PROBE` finds it."""
+
+    name: str
+    free_bytes: int
+    exclusive: bool = False
+    """Whether only one process at a time can use it."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +79,23 @@ class Machine:
         return ",".join(names[(first + i) % len(self.gpus)] for i in range(self.processes))
 
 
-def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1) -> Machine:
+def machine(
+    device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1, checkpoint_bytes: int = 0
+) -> Machine:
     """The resources for `runs` runs of `processes` processes, `jobs` runs at a time.
+
+    `checkpoint_bytes` is the size of the largest initial checkpoint.
 
     With `jobs` None there is one run per CPU core as far as memory allows: on two cores, two concurrent runs
     with one thread each are about 1.4 times as fast as one run after the other with two. On GPUs, each has
-    up to `RUNS_PER_GPU` runs, with a core and memory for each; a run of several processes has its GPUs alone.
+    up to `RUNS_PER_GPU` runs, with a core and memory for each; a run of several processes, and any run on a
+    GPU in exclusive mode, has its GPUs alone.
 
-    Raises `UserError` if `device` is cuda and there is no GPU, or if there are more processes than GPUs.
+    Raises `UserError` if `device` is cuda and there is no GPU, if a GPU is there but cannot be used, or if
+    there are more processes than GPUs.
     """
     found = () if device == "cpu" else _gpus()
-    gpus = tuple(name for name, _ in found)
+    gpus = tuple(gpu.name for gpu in found)
     if device == "cuda" and not gpus:
         raise UserError("--device cuda: PyTorch does not detect a GPU; check nvidia-smi, or use --device cpu")
     if gpus and processes > len(gpus):
@@ -80,11 +106,12 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
     words = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(words) if words.isdigit() else 0
     if jobs is None:
-        jobs = min(usable_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
-        if gpus and processes > 1:
+        needed = CHECKPOINT_COPIES * checkpoint_bytes
+        jobs = min(usable_cores() // max(1, threads), _memory_bytes() // max(RUN_BYTES, needed))
+        if gpus and (processes > 1 or any(gpu.exclusive for gpu in found)):
             jobs = len(gpus) // processes
         elif gpus:
-            each = min(RUNS_PER_GPU, *(memory // GPU_RUN_BYTES for _, memory in found))
+            each = min(RUNS_PER_GPU, *(gpu.free_bytes // max(GPU_RUN_BYTES, needed) for gpu in found))
             jobs = max(len(gpus), min(jobs, each * len(gpus)))
     slots = max(1, min(jobs, runs))
     return Machine(gpus, threads or max(1, usable_cores() // (slots * processes)), slots, processes)
@@ -123,14 +150,17 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _gpus() -> tuple[tuple[str, int], ...]:
-    """Name and free bytes of each GPU."""
+def _gpus() -> tuple[Gpu, ...]:
+    """The visible GPUs; raises `UserError` if one of them cannot be used."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # CUDA's own way to hide all GPUs
         return ()
     # In a separate process, because torch takes seconds to import and CUDA keeps memory once initialized.
     probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
-    lines = [line.split(" ", 1) for line in probe.stdout.splitlines() if line]
-    return tuple((name, int(memory)) for memory, name in lines) if probe.returncode == 0 else ()
+    if probe.returncode != 0:
+        reason = (probe.stderr.strip().splitlines() or [f"exit code {probe.returncode}"])[-1]
+        raise UserError(f"the GPU cannot be used: {reason}; check nvidia-smi, or use --device cpu")
+    lines = [line.split(" ", 2) for line in probe.stdout.splitlines() if line]
+    return tuple(Gpu(name, int(free), int(mode) == EXCLUSIVE) for free, mode, name in lines)
 
 
 def _git(*words: str) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """Stock fairseq with and without our environment; ours; Transformers in batches of similar length."""
+    """Stock fairseq with and without what makes it fast; ours; Transformers in batches of similar length."""
     tuned = fairseq_commands.tuned(settings)
     changes = fairseq_commands.NOTHING_BUT_UPDATES | {
         "--num-classes": str(fairseq_commands.classes(settings)),
@@ -59,23 +60,17 @@ def contenders(settings: Settings) -> list[Contender]:
         "--save-dir": str(settings.scratch / "finetune"),
     }
 
-    def fairseq(who: str, **more: str) -> tuple[str, ...]:
-        flags = changes | {f"--{flag}": value for flag, value in more.items()}
-        words = fairseq_commands.command(who, settings, "reference", settings.data, flags)
+    def fairseq(who: str, more: Mapping[str, str]) -> tuple[str, ...]:
+        words = fairseq_commands.command(who, settings, "reference", settings.data, {**changes, **more})
         return timed(fairseq_train, settings.warm_up, *words)
 
     def transformers(precision: str) -> tuple[str, ...]:
         return timed(transformers_train, transformers_options(settings, precision))
 
-    stock = fairseq("stock")
-    found = [
-        Contender("stock fairseq, fp32", stock),
-        Contender(f"stock fairseq, fp32{SAME_VARIABLES}", stock, tuned, quick=True),
-    ]
-    found += [
-        Contender(name, fairseq("ours", precision=precision), tuned, ours=True, quick=precision == "auto")
-        for name, precision in ENGINES.items()
-    ]
+    found = fairseq_commands.stock(functools.partial(fairseq, "stock"), settings)
+    for name, precision in ENGINES.items():
+        own = fairseq("ours", {"--precision": precision})
+        found.append(Contender(name, own, tuned, ours=True, quick=precision == "auto"))
     peer, bf16 = "Transformers, {}, by length", transformers("bf16")
     return [
         *found,

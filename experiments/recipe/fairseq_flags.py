@@ -22,6 +22,8 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.sizes import CPU, GPU
 from roberta_small.common.startup import import_of_fairseq
 
+WORKERS = "--num-workers"
+
 
 def check(words: Sequence[str]) -> None:
     """Raise `UserError` if fairseq-train with the plugin does not accept `words`.
@@ -40,12 +42,18 @@ def check(words: Sequence[str]) -> None:
 
 
 def for_device(flags: Sequence[str], cpu: bool) -> tuple[str, ...]:
-    """The flags of a run on a CPU or a GPU: recipes have sizes for a CPU; those of the user stay."""
+    """The flags of a run on a CPU or a GPU: recipes have sizes for a CPU; those of the user stay.
+
+    On a GPU, the trainer's process makes the batches while the GPU computes: another process takes longer to
+    hand over a batch than to make it, and longer than a small model's update should take.
+    """
     found, flag = list(flags), "--max-tokens-valid"
+    if cpu:
+        return tuple(found)
     for place, word in enumerate(found[:-1]):
-        if not cpu and word == flag and found[place + 1] == str(CPU.valid_tokens):
+        if word == flag and found[place + 1] == str(CPU.valid_tokens):
             found[place + 1] = str(GPU.valid_tokens)
-    return tuple(found)
+    return (*found, *(() if WORKERS in found else (WORKERS, "0")))
 
 
 def ask(function: str, request: Any) -> Any:

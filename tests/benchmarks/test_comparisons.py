@@ -7,11 +7,13 @@ import sys
 import time
 from dataclasses import replace
 from itertools import chain, pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from fairseq import options
 from fairseq.data import data_utils
 from torch.utils.flop_counter import FlopCounterMode
 from training import INPUT, STEPS, STOCK, build_trainer
@@ -23,6 +25,7 @@ from benchmarks.comparisons.finetune import batches_by_length, fairseq_batches, 
 from benchmarks.measure import compare, execute
 from benchmarks.settings import Sizes, make_sample
 from roberta_small.common.errors import UserError
+from roberta_small.experiments.provenance import Machine
 from roberta_small.fairseq_plugin.models import parameters
 
 pytestmark = pytest.mark.usefixtures("fast_processes")
@@ -70,6 +73,21 @@ def test_quick_compares_the_fastest_setting_of_each_tool(settings):
         assert [one.name.split(",")[0] for one in quick] == ["stock fairseq", "ours", "Transformers"]
         assert all(one.environment for one in quick)
     assert [one.ours for one in masked_lm.contenders(settings) if one.quick] == [False, True]
+
+
+@pytest.mark.parametrize("comparison", [finetune, masked_lm, classify])
+def test_on_a_gpu_stock_fairseq_has_fp16_and_large_batches(settings, monkeypatch, comparison):
+    monkeypatch.setattr(fairseq_commands, "checkpoint", lambda who, settings: Path(f"{who}.pt"))
+    on_gpu = replace(settings, machine=Machine(("H100",), threads=1))
+    (stock,) = (one for one in comparison.contenders(on_gpu) if one.quick and "stock" in one.name)
+    assert "fp16" in stock.name
+    data = settings.corpus if comparison is masked_lm else settings.data
+    words = list(stock.command[stock.command.index(str(data)) :])
+    parser = options.get_validation_parser() if comparison is classify else options.get_training_parser()
+    args = options.parse_args_and_arch(parser, words)
+    assert args.fp16
+    assert not args.cpu
+    assert args.batch_size == {finetune: 8, masked_lm: 2, classify: 128}[comparison]
 
 
 def test_masked_lm_returns_its_model_flops(settings):

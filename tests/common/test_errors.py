@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from roberta_small.common.errors import UserError, exit_code, message_of, report_errors
 
@@ -28,6 +29,8 @@ def test_message_is_on_one_line():
          "error: a.txt: No such file or directory", 1),
         (OSError(errno.EIO, "Input/output error"), None, 1),
         (ValueError("a bug"), None, 1),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+         "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu", 1),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

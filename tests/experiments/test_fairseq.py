@@ -66,7 +66,13 @@ def test_a_gpu_run_has_no_cpu_flag():
 def test_validation_batches_of_a_recipe_are_larger_on_a_gpu(given, of_gpu):
     flags = ("--lr", "1e-4", "--max-tokens-valid", given)
     assert fairseq_flags.for_device(flags, cpu=True) == flags
-    assert fairseq_flags.for_device(flags, cpu=False) == (*flags[:3], of_gpu)
+    assert fairseq_flags.for_device(flags, cpu=False)[:4] == (*flags[:3], of_gpu)
+
+
+def test_a_gpu_run_makes_its_batches_in_one_process():
+    assert fairseq_flags.for_device(("--lr", "1e-4"), cpu=False) == ("--lr", "1e-4", "--num-workers", "0")
+    assert fairseq_flags.for_device(("--num-workers", "2"), cpu=False) == ("--num-workers", "2")
+    assert "--num-workers" not in fairseq_flags.for_device(("--lr", "1e-4"), cpu=True)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
+import ctypes
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
 from roberta_small.experiments import provenance
+from roberta_small.experiments.provenance import Gpu
 
 
 def test_threads_per_run(monkeypatch):
@@ -37,12 +40,65 @@ def test_concurrent_runs_follow_from_the_machine(monkeypatch, cores, gigabytes, 
     ids=["several per GPU", "its memory", "little memory", "cores", "one core", "processes"],
 )
 def test_small_runs_share_a_gpu(monkeypatch, gigabytes, cores, processes, slots):
-    monkeypatch.setattr(provenance, "_gpus", lambda: (("A", gigabytes << 30), ("B", gigabytes << 30)))
+    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", gigabytes << 30), Gpu("B", gigabytes << 30)))
     monkeypatch.setattr(provenance, "usable_cores", lambda: cores)
     monkeypatch.setattr(provenance, "_memory_bytes", lambda: 128 << 30)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert provenance.machine("auto", jobs=None, runs=9, processes=processes).slots == slots
     assert provenance.machine("auto", jobs=4, runs=6).slots == 4
+
+
+@pytest.mark.parametrize(("gigabytes_of_weights", "cpu", "gpu"), [(0.1, 6, 4), (1, 2, 4), (4, 1, 2)])
+def test_runs_of_large_models_need_more_memory(monkeypatch, gigabytes_of_weights, cpu, gpu):
+    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", 80 << 30),))
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for device, memory, slots in (("cpu", 24, cpu), ("cuda", 128, gpu)):
+        monkeypatch.setattr(provenance, "_memory_bytes", lambda memory=memory: memory << 30)
+        weights = int(gigabytes_of_weights * (1 << 30))
+        assert provenance.machine(device, jobs=None, runs=6, checkpoint_bytes=weights).slots == slots
+
+
+def test_a_gpu_in_exclusive_mode_has_one_run(monkeypatch):
+    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", 80 << 30, exclusive=True),) * 2)
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
+    monkeypatch.setattr(provenance, "_memory_bytes", lambda: 128 << 30)
+    assert provenance.machine("auto", jobs=None, runs=6).slots == 2
+    assert provenance.machine("auto", jobs=4, runs=6).slots == 4  # with CUDA's MPS, they can share it
+
+
+@pytest.mark.parametrize("library", [True, False], ids=["NVIDIA", "AMD"])
+def test_the_probe_prints_a_line_for_each_gpu(monkeypatch, capsys, library):
+    class Driver:
+        def cuDeviceGetAttribute(self, value, attribute, device):  # noqa: N802  the driver's name
+            value._obj.value = {0: 0, 1: 3}[device] if attribute == 20 else 9
+
+    def load(name):
+        if name != "libcuda.so.1" or not library:
+            raise OSError(name)
+        return Driver()
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (7 + number, 99))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda number: SimpleNamespace(name=f"NVIDIA H{number}")
+    )
+    exec(provenance.PROBE, {})
+    printed = capsys.readouterr().out
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(
+        subprocess, "run", lambda *words, **options: SimpleNamespace(returncode=0, stdout=printed)
+    )
+    assert provenance._gpus() == (Gpu("NVIDIA H0", 7), Gpu("NVIDIA H1", 8, exclusive=library))
+
+
+def test_a_gpu_that_cannot_be_used_is_an_error(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(provenance, "PROBE", "raise RuntimeError('devices are busy')")
+    with pytest.raises(UserError, match=r"GPU cannot be used: RuntimeError: devices are busy.*--device cpu"):
+        provenance.machine("auto")
+    assert provenance.machine("cpu").cpu
 
 
 def test_no_gpu_is_visible_to_a_cpu_run():
@@ -110,7 +166,7 @@ def test_processes_of_a_run_share_threads_and_gpus(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
     assert provenance.machine("cpu", processes=4).threads == 2
-    monkeypatch.setattr(provenance, "_gpus", lambda: (("A", 1), ("B", 1), ("C", 1)))
+    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", 1), Gpu("B", 1), Gpu("C", 1)))
     assert provenance.machine("auto", processes=2).visible_gpu(0) == "0,1"
     with pytest.raises(UserError, match=r"--processes 4: .*3 GPU"):
         provenance.machine("auto", processes=4)

@@ -118,7 +118,9 @@ class ClassifierTrainer(Trainer):
         self.subsets = valid
         self.run_folder, self.log_of_run, self.save_best = run, log, save_best
         self.interval, self.whole_epoch = Counts(labels), Counts(labels)
-        self._weights_K = None if weights is None else torch.tensor(weights, dtype=torch.float32)
+        self._weights_K = None
+        if weights is not None:
+            self._weights_K = torch.tensor(weights, dtype=torch.float32, device=arguments.device)
         super().__init__(
             model=model,
             args=arguments,
@@ -174,8 +176,7 @@ class ClassifierTrainer(Trainer):
     def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> Loss:
         if not self.labels.kind.exclusive:
             return OBJECTIVES[self.labels.kind.name].loss(logits_BK, labels)
-        weights_K = None if self._weights_K is None else self._weights_K.to(logits_BK.device)
-        return training_loss(logits_BK, labels, weights_K, self.recipe.label_smoothing)
+        return training_loss(logits_BK, labels, self._weights_K, self.recipe.label_smoothing)
 
     def _mean_loss(self, outputs: Any, labels_B: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
         """The part of a batch in the training loss of its update."""
@@ -188,9 +189,10 @@ class ClassifierTrainer(Trainer):
             return super()._get_num_items_in_batch(batch_samples, device)
         if not batch_samples:
             return None
-        labels_N = torch.cat([batch["labels"] for batch in batch_samples]).cpu()
-        weights_N = torch.ones(len(labels_N)) if self._weights_K is None else self._weights_K[labels_N]
-        return weights_N.sum().to(device)
+        labels_N = torch.cat([batch["labels"] for batch in batch_samples])
+        if self._weights_K is None:
+            return torch.tensor(float(len(labels_N)), device=device)
+        return self._weights_K[labels_N.to(device)].sum()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Validate on every subset, log the metrics, and store the model if it is the best so far."""
