@@ -45,8 +45,8 @@ from roberta_small.fairseq_plugin.training.precision import resolve
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD, SPECIALS, UNK, WORD_START
 
-SHARD_VECTORS = 1 << 18
-"""Vectors of a shard: 200 MB for 384 dimensions."""
+SHARD_TOKENS = 1 << 18
+"""Tokens of a shard, of which each may have a vector: 200 MB for 384 dimensions."""
 MAX_TOKENS = 8192
 """Tokens of a batch of the teacher."""
 PENDING = "pending.json"
@@ -189,7 +189,7 @@ def write_vectors(
             f"{teacher.checkpoint.path}: {teacher.checkpoint.positions} positions, but texts have up to "
             f"{longest} tokens; use -- --tokens-per-sample {teacher.checkpoint.positions}"
         )
-    parts = [(name, part) for name, found in texts.items() for part in _parts(found, teacher.vectors)]
+    parts = [(name, part) for name, found in texts.items() for part in _parts(found.sizes)]
     done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
     total = sum(int(found.sizes.sum()) for found in texts.values())
     started, finished = time.monotonic(), 0
@@ -251,14 +251,13 @@ def check_vectors(folder: Path, record: dict[str, Any]) -> None:
             raise UserError(f"{sizes}: changed since the teacher wrote it, or corrupt; {remedy}")
 
 
-def _parts(texts: FairseqDataset, vectors: str) -> Iterator[slice]:
-    """Consecutive texts with about `SHARD_VECTORS` vectors together."""
-    sizes = np.asarray(texts.sizes) if vectors == TOKENS else np.ones(len(texts), dtype=np.int64)
+def _parts(sizes: NDArray[np.integer]) -> Iterator[slice]:
+    """Consecutive texts with about `SHARD_TOKENS` tokens together."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
         done = 0 if start == 0 else ends[start - 1]
-        stop = max(start + 1, int(np.searchsorted(ends, done + SHARD_VECTORS, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, done + SHARD_TOKENS, side="right")))
         yield slice(start, stop)
         start = stop
 

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import preloaded
@@ -25,7 +26,7 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
-from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors, means
+from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, TeacherVectors, means
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.dictionary import load
 from roberta_small.preprocess.indexed import text_blocks
@@ -224,7 +225,8 @@ def first_text(model, own, lines):
         return model(**inputs)[0][0].mean(0).numpy()
 
 
-def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
+@pytest.mark.parametrize("of", [TOKENS, TEXTS])
+def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, of):
     """Complete shards are kept, and the result is that of an uninterrupted reading."""
     write_teacher(tmp_path, text)
     convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
@@ -232,7 +234,8 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
     teacher = teachers.open_teacher(
         tmp_path / "converted/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
     )
-    monkeypatch.setattr(teachers, "SHARD_VECTORS", 200)
+    teacher = teacher if of == TOKENS else replace(teacher, ids=None)
+    monkeypatch.setattr(teachers, "SHARD_TOKENS", 200)
     teachers.write_vectors(teacher, task, tmp_path / "whole", ["train", "valid"], {"of": "this"})
     calls, original = [], teachers._write_shard
 
@@ -288,7 +291,7 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
             raise KeyboardInterrupt
         return original(*args)
 
-    monkeypatch.setattr(teachers, "SHARD_VECTORS", 200)
+    monkeypatch.setattr(teachers, "SHARD_TOKENS", 200)
     monkeypatch.setattr(teachers, "_write_shard", interrupted)
     words = ["pretrain", "--data", str(text / "corpus"), "--teacher", "teacher", "--out", "out"]
     words += ["--tokens", "2k", "--device", "cpu", "--", *STUDENT]
