@@ -11,9 +11,9 @@ from benchmarks.settings import Settings
 from roberta_small.common.cpu import environment
 from roberta_small.experiments.inputs.files import count_classes
 from roberta_small.experiments.methods.fairseq import PLUGIN
+from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
-from roberta_small.experiments.recipe.fairseq_flags import for_device
 
 OURS_ONLY = (
     "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",
@@ -50,9 +50,9 @@ def command(who: str, settings: Settings, recipe: str, data: Path, changes: Mapp
         {"--cpu": ""} if settings.machine.cpu else {}
     )
     words = flatten(flags | dict(changes))
-    if who == "stock":
-        return [str(data), *words]
-    return [str(data), "--user-dir", str(PLUGIN), *for_device(words, settings.machine.cpu)]
+    if who == "ours":
+        words = ["--user-dir", str(PLUGIN), *fairseq_flags.for_device(words, settings.machine.cpu)]
+    return [str(data), *words, *fairseq_flags.loading(words, settings.machine.cpu)]
 
 
 def stock(words: Callable[[Mapping[str, str]], tuple[str, ...]], settings: Settings) -> list[Contender]:

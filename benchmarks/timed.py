@@ -73,7 +73,9 @@ def fairseq_train(warm_up: str, *flags: str) -> dict[str, Any]:
     def step(trainer: Trainer, samples: list[dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
         clock.start(sum(sample["ntokens"] for sample in samples))
         logged = train_step(trainer, samples, *args, **kwargs)
-        if "loss" in logged:  # on a GPU, our training logs an update during the next one
+        # None: in fp16, a gradient of stock fairseq has overflowed, and the optimizer's step was left out.
+        # Without a loss: on a GPU, our training logs an update during the next one.
+        if logged is not None and "loss" in logged:
             clock.losses.append(logged["loss"])
         return logged
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-OUT_OF_MEMORY = "OutOfMemoryError"
-"""torch's error if the memory of a GPU does not suffice; this package does not import torch."""
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError: |CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED")
+"""Errors of torch if the memory of a GPU does not suffice; this package does not import torch."""
 SHOWN_AS: dict[str, str] = {}
 """A temporary folder -> the path of the user whose content it has (`common.archive`)."""
 
@@ -42,7 +43,7 @@ def message_of(error: BaseException) -> str | None:
         return f"error: {shown_text(str(error))}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if type(error).__name__ == OUT_OF_MEMORY:
+    if OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         return "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"error: {shown_text(str(error.filename))}: {error.strerror}"

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 class Sizes:
     """The sizes of a device."""
 
+    valid_sentences: int
+    """Sentences of a validation batch: `--batch-size-valid` of the recipes."""
     valid_tokens: int
-    """Tokens of a validation batch, including padding: `--max-tokens-valid` of the recipes."""
+    """Its tokens, including padding: `--max-tokens-valid` of the recipes."""
     prediction_tokens: int
     """Tokens of a batch in prediction, including padding: default of `--max-tokens`."""
     loss_rows: int
@@ -27,6 +29,7 @@ class Sizes:
 
 
 CPU = Sizes(
+    valid_sentences=64,
     valid_tokens=4096,
     prediction_tokens=4096,
     loss_rows=128,  # 16 MB of fp32 for 32,000 vocabulary entries
@@ -36,6 +39,7 @@ CPU = Sizes(
     copied_bytes=65_000_000,
 )
 GPU = Sizes(
+    valid_sentences=1024,
     valid_tokens=65536,
     prediction_tokens=65536,
     loss_rows=2048,  # 262 MB

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -42,6 +43,7 @@ from roberta_small.experiments.progress import (
     validation_parts,
 )
 from roberta_small.experiments.provenance import Machine
+from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.report import Outcome
 from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training
@@ -92,7 +94,7 @@ def dry_run(method: Method, sweep: Sweep) -> None:
         for training, state in zip(sweep.trainings, states, strict=True)
         if state.to_train
     ]
-    report.plan_table(states, sweep.notes)
+    report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
     report.commands(commands, machine)
 
 
@@ -111,7 +113,7 @@ def execute(
     """
     machine = _machine(sweep)
     states = planned(method, sweep)
-    report.plan_table(states, sweep.notes)
+    report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
     before = []
     for baseline in baselines:
         try:
@@ -149,6 +151,17 @@ def _machine(sweep: Sweep) -> Machine:
     return provenance.machine(
         settings.device, settings.jobs, len(sweep.trainings), settings.processes, largest
     )
+
+
+def _device_notes(sweep: Sweep, machine: Machine) -> list[str]:
+    """For the plan: what is different on a GPU."""
+    if machine.cpu:
+        return []
+    flags = sweep.trainings[0].flags
+    pairs = itertools.pairwise(zip(flags, fairseq_flags.for_device(flags, cpu=False), strict=True))
+    sizes = [f"{flag} {of_gpu}" for (flag, _), (of_cpu, of_gpu) in pairs if of_cpu != of_gpu]
+    place = f"{count(len(machine.gpus), 'GPU')} ({machine.gpus[0]})"
+    return [f"on {place}, {count(machine.slots, 'run')} at a time" + "".join(f"; {size}" for size in sizes)]
 
 
 @dataclass

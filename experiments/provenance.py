@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -157,7 +158,9 @@ def _gpus() -> tuple[Gpu, ...]:
     # In a separate process, because torch takes seconds to import and CUDA keeps memory once initialized.
     probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
     if probe.returncode != 0:
-        reason = (probe.stderr.strip().splitlines() or [f"exit code {probe.returncode}"])[-1]
+        # CUDA's errors have lines of hints after their first one.
+        errors = [line for line in probe.stderr.splitlines() if re.match(r"[\w.]+: ", line)]
+        reason = (errors or [f"exit code {probe.returncode}"])[-1]
         raise UserError(f"the GPU cannot be used: {reason}; check nvidia-smi, or use --device cpu")
     lines = [line.split(" ", 2) for line in probe.stdout.splitlines() if line]
     return tuple(Gpu(name, int(free), int(mode) == EXCLUSIVE) for free, mode, name in lines)

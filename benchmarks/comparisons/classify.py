@@ -40,6 +40,7 @@ WARM_UP = 8
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds after the model is loaded; `wall` is that of the whole process."""
     count = len(read_sizes(settings.data / "input0" / "test"))
+    sizes = BATCH_SIZES if settings.machine.cpu else GPU_BATCH_SIZES
     return compare(
         "classify",
         f"Classifying {count:,} sentences",
@@ -49,14 +50,14 @@ def run(settings: Settings) -> dict[str, Any]:
         about=(
             "after the model is loaded; Transformers: random weights of the same sizes; Transformers and "
             "ONNX Runtime: ids instead of a tokenizer and a pipeline, sorted by length, the fastest of "
-            "batches of 1, 8 and 32 (whose choice is part of the whole process); stock fairseq reads its "
-            "checkpoint with torch's weights_only switched off"
+            f"batches of {sizes[0]}, {sizes[1]} and {sizes[2]} (whose choice is part of the whole process); "
+            "stock fairseq reads its checkpoint with torch's weights_only switched off"
         ),
     )
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """fairseq-validate with its fastest batches, our eval, Transformers, and int8 on a CPU."""
+    """fairseq-validate, our eval, Transformers, and int8 on a CPU."""
     tuned = fairseq_commands.tuned(settings)
     # A CPU is fastest without padding, which fairseq-validate does not avoid.
     size, flags = (1, {"--cpu": ""}) if settings.machine.cpu else (STOCK_GPU_BATCH_SIZE, FP16)

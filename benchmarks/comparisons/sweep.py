@@ -1,6 +1,7 @@
 """Six runs with validation and saving (long): a loop of stock fairseq-train, and train.sh.
 
-Each with one run at a time, which has all cores, and with two, which share them.
+On a CPU, each with one run at a time, which has all cores, and with two, which share them. On a GPU, the loop
+has one or two at a time, in fp16, and train.sh one, or as many as it chooses.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from roberta_small.common.files import ROOT
 from roberta_small.experiments.methods.fairseq import RESETS
 
 SEEDS = (1, 2, 3)
-JOBS = (1, 2)
-STOCK = "stock fairseq, fp32"
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -44,27 +43,28 @@ def contenders(settings: Settings) -> list[Contender]:
     first, second = (
         shlex.join(python("fairseq_cli.train", *_stock(settings, init))) for init in ("random", "pretrained")
     )
-    share = dict.fromkeys(THREADS, str(max(1, settings.machine.threads // max(JOBS))))
+    share = dict.fromkeys(THREADS, str(max(1, settings.machine.threads // 2)))
     parts: dict[str, Any] = {"scale": len(SEEDS), "note": f"2 of 6 runs, times {len(SEEDS)}"}
     trust, shell = fairseq_commands.TRUST, ("sh", "-ec")
     both = f"{first} &\nfirst=$!\n{second}\nwait $first"
+    stock = f"stock fairseq, {'fp32' if settings.machine.cpu else 'fp16'}"
     found = [
-        Contender(f"{STOCK}, one run after another", (*shell, f"{first}\n{second}"), trust, **parts),
-        Contender(f"{STOCK}, two runs at a time", (*shell, both), trust | share, quick=True, **parts),
+        Contender(f"{stock}, one run after another", (*shell, f"{first}\n{second}"), trust, **parts),
+        Contender(f"{stock}, two runs at a time", (*shell, both), trust | share, quick=True, **parts),
     ]
     for name, precision in (("ours, fp32", "fp32"), ("ours", "auto")):
-        for jobs in JOBS:
+        for jobs in ("1", "2" if settings.machine.cpu else "auto"):
             command = _ours(settings, f"{precision}-{jobs}", precision, jobs)
             environment, quick = {"PYTHON": sys.executable}, precision == "auto"
             found.append(Contender(f"{name}, --jobs {jobs}", command, environment, ours=True, quick=quick))
     return found
 
 
-def _ours(settings: Settings, folder: str, precision: str, jobs: int) -> tuple[str, ...]:
+def _ours(settings: Settings, folder: str, precision: str, jobs: str) -> tuple[str, ...]:
     words = [str(ROOT / "train.sh"), "--data", str(settings.data)]
     words += ["--pretrained", str(fairseq_commands.checkpoint("ours", settings))]
     words += ["--seeds", *map(str, SEEDS), "--device", "cpu" if settings.machine.cpu else "cuda"]
-    words += ["--out", str(settings.scratch / "sweep" / folder), "--jobs", str(jobs)]
+    words += ["--out", str(settings.scratch / "sweep" / folder), "--jobs", jobs]
     sizes = fairseq_commands.flatten(settings.sizes.flags())
     return (*words, "--", "--max-epoch", str(settings.epochs), *sizes, "--precision", precision)
 
@@ -77,6 +77,7 @@ def _stock(settings: Settings, init: str) -> list[str]:
         "--save-dir": str(folder),
         "--tensorboard-logdir": str(folder / "tensorboard"),
     }
+    changes |= {} if settings.machine.cpu else fairseq_commands.FP16
     flags = fairseq_commands.command("stock", settings, "reference", settings.data, changes)
     start = ["--restore-file", str(fairseq_commands.checkpoint("stock", settings)), *RESETS]
     return [*flags, *(start if init == "pretrained" else [])]

@@ -87,6 +87,7 @@ def _words(
         *("--user-dir", write(PLUGIN)),
         *LOG_FLAGS,
         *flags,
+        *fairseq_flags.loading(flags, cpu),
         # fairseq starts a process per GPU by default, even with --cpu, which multiplies the batch size.
         *(() if "--distributed-world-size" in flags else ("--distributed-world-size", "1")),
         *("--seed", str(run.seed)),

@@ -18,14 +18,12 @@ from typing import Any
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.trainer import Trainer
 
-from roberta_small.common.errors import UserError
+from roberta_small.common.errors import OUT_OF_MEMORY, UserError
 
 MAX_LOSS = 1e4
 """Bits per sentence or token. For comparison, a uniform guess among a million classes costs 20 bits."""
 NON_FINITE = "Nan/Inf"
 """Part of fairseq's error message for gradients that are not finite."""
-OUT_OF_MEMORY = "out of memory"
-"""Part of torch's error message, which fairseq looks for, too."""
 NOT_FINITE = "gradients are NaN or infinite"
 POLL_SECONDS = 0.05
 
@@ -42,7 +40,7 @@ def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             output = original(trainer, samples, raise_oom or alone)
         except Exception as error:
-            if alone and OUT_OF_MEMORY in str(error):
+            if alone and OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
                 raise UserError(out_of_memory(trainer)) from None
             # Before it raises, fairseq writes crash.pt, which may fail with another error.
             first = error if isinstance(error, FloatingPointError) else error.__context__

@@ -6,12 +6,16 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
+import fairseq_cli.train
 import numpy as np
 import pytest
+import torch
+from fairseq.trainer import Trainer
 from signals import restore_defaults
 
-from benchmarks import measure
+from benchmarks import measure, timed
 from benchmarks.__main__ import describe
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
 from benchmarks.timed import Clock
@@ -183,6 +187,24 @@ def is_gone(pid):
 def test_settings_do_not_say_where_the_sample_lay(settings, tmp_path):
     mine = replace(settings, scratch=tmp_path, data=tmp_path / "sample" / "reviews")
     assert describe(mine)["settings"]["data"] == "sample/reviews"
+
+
+def test_an_update_that_stock_fairseq_leaves_out_is_timed(monkeypatch):
+    """In fp16, if a gradient overflows, `Trainer.train_step` returns None."""
+    logged = [{"loss": 1.0}, None, {}, {"loss": 2.0}]
+    trainer = SimpleNamespace()
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: logged.pop(0))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", torch.cuda.reset_peak_memory_stats)
+    monkeypatch.setattr(sys, "argv", [])
+
+    def four_updates():
+        for _ in range(4):
+            Trainer.train_step(trainer, [{"ntokens": 5}])
+
+    monkeypatch.setattr(fairseq_cli.train, "cli_main", four_updates)
+    found = timed.fairseq_train("1")
+    assert len(found["seconds"]) == 2
+    assert found["losses"] == [1.0, 2.0]
 
 
 def test_updates_after_the_warm_up_are_timed():

@@ -12,6 +12,7 @@ import torch
 from roberta_small.common.errors import UserError, exit_code, message_of, report_errors
 
 ROOT = Path(__file__).parents[2]
+MEMORY = "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu"
 
 
 def test_message_is_on_one_line():
@@ -29,8 +30,9 @@ def test_message_is_on_one_line():
          "error: a.txt: No such file or directory", 1),
         (OSError(errno.EIO, "Input/output error"), None, 1),
         (ValueError("a bug"), None, 1),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-         "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu", 1),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), MEMORY, 1),
+        (RuntimeError("CUDA error: out of memory\nCompile with DSA."), MEMORY, 1),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), MEMORY, 1),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

@@ -62,17 +62,33 @@ def test_a_gpu_run_has_no_cpu_flag():
     assert "--cpu" not in command(cpu=False).argv
 
 
-@pytest.mark.parametrize(("given", "of_gpu"), [("4096", "65536"), ("3000", "3000")])
-def test_validation_batches_of_a_recipe_are_larger_on_a_gpu(given, of_gpu):
-    flags = ("--lr", "1e-4", "--max-tokens-valid", given)
+@pytest.mark.parametrize(
+    ("tokens", "sentences", "of_gpu"),
+    [("4096", "64", ("65536", "1024")), ("3000", "64", ("3000", "1024")), ("4096", "8", ("65536", "8"))],
+)
+def test_validation_batches_of_a_recipe_are_larger_on_a_gpu(tokens, sentences, of_gpu):
+    flags = ("--lr", "4096", "--max-tokens-valid", tokens, "--batch-size-valid", sentences)
     assert fairseq_flags.for_device(flags, cpu=True) == flags
-    assert fairseq_flags.for_device(flags, cpu=False)[:4] == (*flags[:3], of_gpu)
+    found = fairseq_flags.for_device(flags, cpu=False)
+    assert found == (*flags[:3], of_gpu[0], "--batch-size-valid", of_gpu[1])
 
 
-def test_a_gpu_run_makes_its_batches_in_one_process():
-    assert fairseq_flags.for_device(("--lr", "1e-4"), cpu=False) == ("--lr", "1e-4", "--num-workers", "0")
-    assert fairseq_flags.for_device(("--num-workers", "2"), cpu=False) == ("--num-workers", "2")
-    assert "--num-workers" not in fairseq_flags.for_device(("--lr", "1e-4"), cpu=True)
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        ("--task sentence_classification", "0"),
+        ("--task masked_lm", "8"),
+        ("--task masked_lm --num-workers 2", None),
+    ],
+)
+def test_processes_that_make_batches_for_a_gpu(monkeypatch, flags, count):
+    monkeypatch.setattr(fairseq_flags, "usable_cores", lambda: 16)
+    words = flags.split()
+    assert fairseq_flags.loading(words, cpu=False) == (() if count is None else ("--num-workers", count))
+    assert fairseq_flags.loading(words, cpu=True) == ()
+    argv = command(cpu=False).argv
+    assert argv[argv.index("--num-workers") + 1] == "8"
+    assert "--num-workers" not in command(cpu=True).argv
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_the_probe_prints_a_line_for_each_gpu(monkeypatch, capsys, library):
 
 def test_a_gpu_that_cannot_be_used_is_an_error(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(provenance, "PROBE", "raise RuntimeError('devices are busy')")
+    monkeypatch.setattr(provenance, "PROBE", "raise RuntimeError('devices are busy\\nCompile with DSA.')")
     with pytest.raises(UserError, match=r"GPU cannot be used: RuntimeError: devices are busy.*--device cpu"):
         provenance.machine("auto")
     assert provenance.machine("cpu").cpu

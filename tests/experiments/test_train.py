@@ -21,7 +21,7 @@ from signals import restore_defaults
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
-from roberta_small.experiments import execute
+from roberta_small.experiments import execute, provenance
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
@@ -195,6 +195,17 @@ def test_invalid_inputs_end_with_one_error_line_before_a_run_starts(sweep, words
     assert err.count("\n") == 1
     assert all(fact in err for fact in facts)
     assert not Path("runs").exists()
+
+
+def test_the_plan_says_what_is_different_on_a_gpu(sweep, monkeypatch):
+    monkeypatch.setattr(provenance, "_gpus", lambda: (provenance.Gpu("NVIDIA H100", 80 << 30),))
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
+    words = [*RANDOM, "--dry-run", "--device"]
+    size = ["--", "--max-tokens-valid", "4096"]
+    _, out, _ = sweep(*words, "cuda", *size)
+    assert "on 1 GPU (NVIDIA H100), 2 runs at a time" in out
+    assert "--max-tokens-valid 65536" in out
+    assert "--max-tokens-valid 65536" not in sweep(*words, "cpu", *size)[1]
 
 
 def test_dry_run_prints_the_commands_only(sweep):

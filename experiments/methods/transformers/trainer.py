@@ -47,13 +47,15 @@ from roberta_small.experiments.methods.transformers.run_folder import on_one_dev
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
-from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, Loss, training_loss
+from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.preprocess.dictionary import EOS
 
 logger = logging.getLogger(__name__)
 SCORE = "validation_score"
 """Key of the selecting metric in the Trainer's log history, which its checkpoints contain."""
+SumOfLosses = tuple[Tensor, float | Tensor]
+"""As `objectives.Loss`; the second number may be a tensor, so that a GPU does not wait for it."""
 SaveBest = Callable[[PreTrainedModel | PeftModel], None]
 
 
@@ -173,10 +175,15 @@ class ClassifierTrainer(Trainer):
                 )
         return (loss, outputs) if return_outputs else loss
 
-    def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> Loss:
+    def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> SumOfLosses:
         if not self.labels.kind.exclusive:
             return OBJECTIVES[self.labels.kind.name].loss(logits_BK, labels)
-        return training_loss(logits_BK, labels, self._weights_K, self.recipe.label_smoothing)
+        total, _ = training_loss(logits_BK, labels, self._weights_K, self.recipe.label_smoothing, size=1.0)
+        return total, self._size(labels)
+
+    def _size(self, labels_N: Tensor) -> float | Tensor:
+        """What a sum of training losses is divided by."""
+        return len(labels_N) if self._weights_K is None else self._weights_K[labels_N].sum()
 
     def _mean_loss(self, outputs: Any, labels_B: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
         """The part of a batch in the training loss of its update."""
@@ -184,15 +191,13 @@ class ClassifierTrainer(Trainer):
         return total / (size if num_items_in_batch is None else num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples: list[Item], device: torch.device) -> Any:
-        """What the loss of an update is divided by: its sentences, or the sum of their class weights."""
+        """What the loss of an update is divided by."""
         if self._plain_loss:
             return super()._get_num_items_in_batch(batch_samples, device)
         if not batch_samples:
             return None
-        labels_N = torch.cat([batch["labels"] for batch in batch_samples])
-        if self._weights_K is None:
-            return torch.tensor(float(len(labels_N)), device=device)
-        return self._weights_K[labels_N.to(device)].sum()
+        size = self._size(torch.cat([batch["labels"] for batch in batch_samples]).to(device))
+        return size if isinstance(size, Tensor) else torch.full((), size, device=device)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Validate on every subset, log the metrics, and store the model if it is the best so far."""
@@ -351,7 +356,7 @@ class Counts:
         self._loss: Tensor | float = 0.0
         self._sums: Tensor | int = 0
         self._tokens: Tensor | int = 0
-        self._size = 0.0
+        self._size: Tensor | float = 0.0
 
     @torch.no_grad()
     def add(
@@ -359,13 +364,13 @@ class Counts:
         logits_BK: Tensor,
         labels: Tensor,
         tokens: Tensor | int = 0,
-        loss: Loss | None = None,
+        loss: SumOfLosses | None = None,
     ) -> None:
         """Add a batch; `labels` as in `objectives`, `loss` is its training loss (default: the plain loss)."""
         total, size = loss or self._objective.loss(logits_BK, labels)
         self._loss = self._loss + total
         self._sums = self._sums + self._objective.sums(logits_BK, labels, self._labels)
-        self._size += size
+        self._size = self._size + size
         self._tokens = self._tokens + tokens
 
     @property
@@ -376,7 +381,7 @@ class Counts:
     @property
     def loss(self) -> float:
         """Mean loss in bits, as fairseq logs it."""
-        return float(self._loss) / (self._size or 1) / math.log(2)
+        return float(self._loss) / (float(self._size) or 1) / math.log(2)
 
     def metrics(self) -> dict[str, float]:
         """`loss` and every registered metric of the sums, unrounded."""

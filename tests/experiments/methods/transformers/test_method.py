@@ -1,11 +1,13 @@
-"""How --lr and --precision of the methods transformers and lora change the flags of the recipe."""
+"""The flags of the recipe that the methods transformers and lora pass to their runs."""
 
 import pytest
+from data_folders import write_data
 
 from roberta_small.common.cli import SettingsParser
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora import classify
 from roberta_small.experiments.methods.transformers import method as transformers
+from roberta_small.experiments.methods.transformers import recipe
 
 
 def passed_on(module, data, *words):
@@ -37,3 +39,16 @@ def test_a_flag_before_and_after_the_dashes_is_an_error(tmp_path, flag):
     value = {"--lr": "1", "--precision": "fp32"}[flag]
     with pytest.raises(UserError, match=f"{flag} {value}"):
         passed_on(classify, tmp_path, flag, value, "--", flag, value)
+
+
+@pytest.mark.parametrize("module", [transformers, classify])
+@pytest.mark.parametrize("cpu", [True, False])
+def test_a_run_accepts_the_flags_of_its_command(tmp_path, module, cpu):
+    data = write_data(tmp_path)
+    parser = SettingsParser()
+    module.METHOD.add_arguments(parser)
+    options = parser.parse_settings(["--data", str(data), "--inits", "random", "--out", str(tmp_path)], {})
+    sweep = module.METHOD.sweep(module.METHOD.settings(options), data)
+    argv = module.METHOD.command(sweep, sweep.trainings[0], resume=False, cpu=cpu).argv
+    found = recipe.parse(str(data), list(argv[argv.index("--recipe") + 1 :]))
+    assert found.valid_batch_size == (16 if cpu else 256)  # of 256 tokens each
