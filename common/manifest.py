@@ -22,6 +22,7 @@ The manifest is a JSON object with these keys:
     precision       "fp32" or "bf16", of the matrix products; absent if the trainer did not log it
     started, ended  ISO 8601 in UTC; ended is null while running
     seconds         time spent training, summed over resumptions
+    teacher_seconds  of a distillation: time that the teacher took to read the text, not part of `seconds`
     cpu_seconds     CPU time of the training, summed over resumptions; without data-parallel workers
     peak_memory_bytes  largest memory of the process, or allocated on the GPU; absent if not measured
     parameters, trainable_parameters  numbers of parameters of the network; absent if not logged
@@ -67,6 +68,7 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "ended": (str, NoneType),
     "seconds": (int, float),
+    "teacher_seconds": (int, float),
     "cpu_seconds": (int, float),
     "peak_memory_bytes": int,
     "parameters": int,

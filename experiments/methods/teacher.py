@@ -13,13 +13,14 @@ L tokens of a text, D width of the teacher, V entries of the student's dictionar
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, atomic_write, read_object, sha256
 from roberta_small.common.tables import duration
-from roberta_small.eval.model import AUTO, open_model
+from roberta_small.eval.model import AUTO, Model, open_model
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device
 from roberta_small.eval.texts import TextInput, batches, pad
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
@@ -43,7 +44,7 @@ from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, DistillationTask
 from roberta_small.fairseq_plugin.training.precision import resolve
 from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.dictionary import PAD, SPECIALS, UNK, WORD_START
+from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS, UNK, WORD_START
 
 SHARD_TOKENS = 1 << 18
 """Tokens of a shard, of which each may have a vector: 200 MB for 384 dimensions."""
@@ -51,7 +52,7 @@ MAX_TOKENS = 8192
 """Tokens of a batch of the teacher."""
 PENDING = "pending.json"
 """The record of the shards that are complete, until all are."""
-VERSION = 1
+VERSION = 2
 """Of the vectors; to be raised when the same text gives others."""
 SHARED = 0.95
 """Fraction of the student's tokens that must be tokens of the teacher, to have a vector for every token."""
@@ -154,13 +155,28 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
     if text is None:
         ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
         ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
+        ids[BOS], ids[EOS] = _ends(model)
         return Teacher(checkpoint, network, device, ids, lambda rows: [ids[row] for row in rows], precision)
+    if not any(name.startswith(WORD_START) for name in symbols):
+        raise UserError(
+            f"{dictionary}: not pieces of SentencePiece, from which the teacher's text could be restored; "
+            "binarize the text with a SentencePiece model"
+        )
     shortening = replace(text, format=replace(text.format, shorten=True))
 
     def decoded(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         return shortening.encode([_text(row, symbols) for row in rows]).rows
 
     return Teacher(checkpoint, network, device, None, decoded, precision)
+
+
+def _ends(model: Model) -> tuple[int, int]:
+    """The ids with which the teacher's texts begin and end; CamemBERT's are not fairseq's."""
+    try:
+        row = TextInput(model.encoder, model.input_format, pairs=False).encode([""]).rows[0]
+    except UserError:  # without a tokenizer, it is a checkpoint of fairseq
+        return BOS, EOS
+    return int(row[0]), int(row[-1])
 
 
 def _text(row: NDArray[np.int64], symbols: list[str]) -> str:
@@ -190,6 +206,7 @@ def write_vectors(
             f"{longest} tokens; use -- --tokens-per-sample {teacher.checkpoint.positions}"
         )
     parts = [(name, part) for name, found in texts.items() for part in _parts(found.sizes)]
+    record["precision"], before = teacher.precision, record.get("seconds", 0.0)
     done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
     total = sum(int(found.sizes.sum()) for found in texts.values())
     started, finished = time.monotonic(), 0
@@ -202,12 +219,12 @@ def write_vectors(
             if part.start < sum(shard["texts"] for shard in shards):
                 continue
             shards.append(_write_shard(teacher, texts[name], part, folder, f"{name}-{len(shards):05d}", bar))
-            if "mean" not in record:
-                record |= _moments(folder / shards[0]["file"], shards[0]["vectors"])
+            record["seconds"] = before + time.monotonic() - started
             atomic_write(folder / PENDING, json.dumps(record) + "\n")
             if bar.disable:  # not a terminal
                 finished += shards[-1]["tokens"]
                 print(_progress(finished, total, time.monotonic() - started), flush=True)
+    record |= _moments(folder, record["shards"][next(iter(texts))])
     atomic_write(folder / RECORD, json.dumps(record, indent=1) + "\n")
     (folder / PENDING).unlink(missing_ok=True)
 
@@ -234,6 +251,11 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
+def seconds(folder: Path) -> float:
+    """The time that the teacher took to read the text, summed over interruptions."""
+    return float(read_object(folder / RECORD, "delete the folder, and the teacher reads it again")["seconds"])
+
+
 def check_vectors(folder: Path, record: dict[str, Any]) -> None:
     """Raise `UserError` if a file of vectors is missing or differs from its record."""
     remedy = f"delete {folder}, and the teacher reads the text again"
@@ -241,14 +263,9 @@ def check_vectors(folder: Path, record: dict[str, Any]) -> None:
         file, sizes = folder / shard["file"], folder / shard["sizes"]
         if missing := [path for path in (file, sizes) if not path.is_file()]:
             raise UserError(f"{missing[0]}: no such file; {remedy}")
-        if sha256(file) != shard["sha256"]:
-            raise UserError(f"{file}: changed since the teacher wrote it, or corrupt; {remedy}")
-        try:
-            total = int(np.load(sizes).sum())
-        except (ValueError, OSError, EOFError):
-            total = -1
-        if total != shard["vectors"]:
-            raise UserError(f"{sizes}: changed since the teacher wrote it, or corrupt; {remedy}")
+        for path, digest in ((file, shard["sha256"]), (sizes, shard["sizes_sha256"])):
+            if sha256(path) != digest:
+                raise UserError(f"{path}: changed since the teacher wrote it, or corrupt; {remedy}")
 
 
 def _parts(sizes: NDArray[np.integer]) -> Iterator[slice]:
@@ -292,6 +309,7 @@ def _write_shard(
         "tokens": sum(map(len, rows)),
         "vectors": len(found),
         "sha256": sha256(file),
+        "sizes_sha256": sha256(sizes_file),
     }
 
 
@@ -303,9 +321,15 @@ def _hidden(teacher: Teacher, rows: list[NDArray[np.int64]]) -> list[NDArray[np.
     return [features_LC[: len(row)] for features_LC, row in zip(features_BLC, rows, strict=True)]
 
 
-def _moments(file: Path, count: int) -> dict[str, Any]:
-    """The width, and mean and standard deviation of each dimension in a shard, to standardize vectors."""
-    vectors_ND = np.fromfile(file, np.float16).reshape(count, -1).astype(np.float32)
+def _moments(folder: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The width, and mean and standard deviation of each dimension, to standardize vectors.
+
+    Of the first `SHARD_TOKENS` vectors: one shard if each token has a vector, many if each text has one.
+    """
+    ends = itertools.accumulate(shard["vectors"] for shard in shards)
+    first = [shard for shard, end in zip(shards, ends, strict=True) if end <= SHARD_TOKENS] or shards[:1]
+    read = [np.fromfile(folder / shard["file"], np.float16).reshape(shard["vectors"], -1) for shard in first]
+    vectors_ND = np.concatenate(read).astype(np.float32)
     std_D = np.maximum(vectors_ND.std(0), 1e-6)
     return {"width": vectors_ND.shape[1], "mean": vectors_ND.mean(0).tolist(), "std": std_D.tolist()}
 

@@ -96,6 +96,7 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     assert "a vector for every token" in output
     recorded = manifest.read(tmp_path / "out")
     assert recorded["teacher"]["source"] == "teacher"
+    assert 0 < recorded["teacher_seconds"] < 60
     assert "out/teacher" in recorded["command"]
     found = losses(tmp_path)
     assert float(found[-1]["valid_token_error"]) < 0.8 * float(found[0]["valid_token_error"])
@@ -131,6 +132,44 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     assert again.vectors == "tokens"
     again.encoder(torch.tensor([[0, 5, 6, 2]]), features_only=True)
     assert (tmp_path / "out/dict.txt").is_file()
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
+def test_texts_begin_and_end_as_those_of_the_teacher(tmp_path, text, family):
+    """CamemBERT's `<s>` and `</s>` are the tokens 5 and 6."""
+    tiny_models.write(tmp_path / "teacher", family, "encoder")
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    teacher = teachers.open_teacher(
+        tmp_path / "converted/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
+    )
+    (row,) = teacher.read([np.array([0, 7, 2])])
+    wanted = AutoTokenizer.from_pretrained(tmp_path / "teacher")("")["input_ids"]
+    assert row[[0, 2]].tolist() == wanted
+    assert wanted == {"xlm-roberta": [0, 2], "camembert": [5, 6]}[family]
+
+
+def test_text_that_cannot_be_restored_is_an_error(tmp_path, text):
+    tiny_models.write(tmp_path / "teacher", "bert", "encoder")
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    (tmp_path / "dict.txt").write_text("xyzzy 3\nplugh 2\n")
+    with pytest.raises(teachers.UserError, match=r"dict\.txt: not pieces of SentencePiece"):
+        teachers.open_teacher(
+            tmp_path / "converted/model.pt", tmp_path / "dict.txt", torch.device("cpu"), "fp32"
+        )
+
+
+@pytest.mark.parametrize(("sizes", "used"), [([3, 2, 4], 5), ([9, 2], 9)])
+def test_vectors_are_standardized_by_the_first_of_them(tmp_path, monkeypatch, sizes, used):
+    """By those of many shards if each text has one, or by a whole first shard."""
+    monkeypatch.setattr(teachers, "SHARD_TOKENS", 6)
+    vectors_ND = np.random.default_rng(1).normal(size=(sum(sizes), 2)).astype(np.float16)
+    shards = []
+    for number, part in enumerate(np.split(vectors_ND, np.cumsum(sizes)[:-1])):
+        (tmp_path / f"{number}.f16").write_bytes(part.tobytes())
+        shards.append({"file": f"{number}.f16", "vectors": len(part)})
+    found = teachers._moments(tmp_path, shards)
+    assert found["mean"] == pytest.approx(vectors_ND[:used].astype(np.float32).mean(0), rel=1e-5)
+    assert found["std"] == pytest.approx(vectors_ND[:used].astype(np.float32).std(0), rel=1e-5)
 
 
 @pytest.mark.slow
