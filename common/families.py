@@ -26,6 +26,8 @@ SECOND = f"{ENCODER}.embed_second.weight"
 """(1, C), the difference of the token types of the second and the first text of a pair."""
 TIED, LM_BIAS = "encoder.lm_head.weight", "encoder.lm_head.bias"
 """The matrix of the LM head, which is that of the token embeddings, and its bias."""
+POOLING = "1_Pooling/config.json"
+"""File below a model's folder: how a sentence encoder makes one vector of a text."""
 FIRST_POSITION = 2
 """Row of fairseq's position table that the first token of a sentence has: the padding index + 1."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.families import POOLING
 from roberta_small.common.files import atomic_folder, atomic_write, exclusive, sha256, shown_path
 from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
 from roberta_small.experiments.inputs.files import require_checkpoint, symbols
@@ -39,7 +40,7 @@ TEXT_SUFFIXES = (".json", ".txt", ".model")
 """Of configuration, dictionary and tokenizer."""
 SAFETENSORS, PICKLES = "*.safetensors", "pytorch_model*.bin"
 TOP_LEVEL = "*/*"
-"""Files below the top level of a hub repository, which are other formats of the model."""
+"""Files below the top level of a hub repository: other formats of the model, and `POOLING`."""
 
 
 def written(text: str) -> Path:
@@ -200,6 +201,7 @@ def _downloaded(name: str, flag: str) -> Path:
         folder = Path(snapshot_download(name, allow_patterns=[*text, SAFETENSORS], ignore_patterns=TOP_LEVEL))
         if not any(folder.glob(SAFETENSORS)):
             snapshot_download(name, allow_patterns=[PICKLES], ignore_patterns=TOP_LEVEL)
+        snapshot_download(name, allow_patterns=[POOLING])
     except Exception as error:  # the hub's library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(
@@ -240,7 +242,10 @@ def _source_files(folder: Path) -> dict[str, str]:
     """Name and SHA-256 of each file that the conversion may read."""
     weights = sorted(folder.glob(SAFETENSORS)) or sorted(folder.glob(PICKLES))
     text = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in TEXT_SUFFIXES]
-    return {path.name: sha256(path) for path in [*text, *weights]}
+    found = {path.name: sha256(path) for path in [*text, *weights]}
+    if (folder / POOLING).is_file():
+        found[POOLING] = sha256(folder / POOLING)
+    return found
 
 
 def _key(files: dict[str, str]) -> str:

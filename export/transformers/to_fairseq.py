@@ -29,7 +29,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
-from roberta_small.common.families import TIED, TOKENS, Family
+from roberta_small.common.families import POOLING, TIED, TOKENS, Family
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_object
 from roberta_small.common.label_kinds import SCALING, Labels
 from roberta_small.common.run import read_thresholds, write_thresholds
@@ -72,8 +72,6 @@ HEAD = "sentence_classification_head"
 VERSION = "encoder.sentence_encoder.version"
 UNUSED = (LM_HEAD, VERSION)
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""
-POOLING = "1_Pooling/config.json"
-"""How a sentence encoder makes one vector of a text."""
 ROWS = 24
 """Number of inputs with random ids on which both networks are compared."""
 SEED = 1

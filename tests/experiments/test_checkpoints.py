@@ -6,13 +6,16 @@ import subprocess
 import threading
 from pathlib import Path
 
+import huggingface_hub
 import preloaded
 import pytest
 import tiny_models
+from huggingface_hub.utils import filter_repo_objects
 
 from roberta_small.common import files
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
+from roberta_small.eval.network import read_checkpoint
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs.checkpoints import resolve, written
 from roberta_small.export.transformers import to_fairseq
@@ -197,6 +200,33 @@ def test_errors_name_the_model_on_the_hub(camembert, hub, monkeypatch, tmp_path)
         resolve(Path("user/bert"), "--pretrained")
     assert str(error.value).startswith("user/bert/config.json: ")
     assert "snapshots" not in str(error.value)
+
+
+def test_the_pooling_of_a_hub_model_is_read(tmp_path, monkeypatch, conversions):
+    """It is in a subfolder, of which the others, with other formats of the model, are not downloaded."""
+    source, target = tmp_path / "source", tmp_path / "downloaded"
+    tiny_models.write(source, "bert", "encoder")
+    pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    for name, content in {"1_Pooling/config.json": pooling, "onnx/config.json": {}}.items():
+        (source / name).parent.mkdir()
+        (source / name).write_text(json.dumps(content))
+
+    def download(name, allow_patterns, ignore_patterns=None):
+        names = [str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()]
+        for chosen in filter_repo_objects(
+            names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+        ):
+            (target / chosen).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / chosen, target / chosen)
+        return str(target)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    found = [read_checkpoint(resolve(Path("some/sentence-encoder"), "--pretrained").path)]
+    assert not (target / "onnx").exists()
+    (source / "1_Pooling/config.json").write_text(json.dumps({name: not x for name, x in pooling.items()}))
+    found.append(read_checkpoint(resolve(Path("some/sentence-encoder"), "--pretrained").path))
+    assert [one.arguments.pooling for one in found] == ["mean", "first"]
+    assert len(conversions) == 2
 
 
 def test_a_failed_conversion_leaves_nothing(camembert, cache, tmp_path):
