@@ -1,10 +1,10 @@
 """Contributions of words to a prediction: integrated gradients over the embeddings, or linear terms.
 
 The explained value is the log-odds of the predicted class: its logit minus the log-sum-exp of the others. The
-integration path is the straight line from zero embeddings (`<s>` and `</s>` keep theirs) to the embeddings of
-the text (Sundararajan, Taly and Yan 2017, equation 1). The attributions sum to the log-odds of the text minus
-those at the start of the path. A word's score is the sum over its tokens and their dimensions. All of this is
-computed in fp32.
+integration path is the straight line from zero embeddings (special tokens such as `<s>` and `</s>` keep
+theirs) to the embeddings of the text (Sundararajan, Taly and Yan 2017, equation 1). The attributions sum to
+the log-odds of the text minus those at the start of the path. A word's score is the sum over its tokens and
+their dimensions. All of this is computed in fp32.
 
 A classifier of n-grams (`--arch ngram_classifier`) is linear, and its terms are the contributions
 (`NgramHead.contributions`).
@@ -32,7 +32,7 @@ from roberta_small.eval.network import Network
 from roberta_small.eval.predict.output import TextPrediction, Word
 from roberta_small.eval.texts import Ids, check_texts
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
-from roberta_small.preprocess.dictionary import EOS, WORD_START
+from roberta_small.preprocess.dictionary import BOS, EOS, WORD_START
 from roberta_small.preprocess.tokenization.encoder import Encoder
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
@@ -88,15 +88,15 @@ def network_of(classifier: SentenceClassifier) -> Network:
 
 def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
     """The words of one text with their scores, up to the last token that the network reads."""
-    scores = attribute(network_of(classifier), row).tolist()
-    text_input = classifier.text_input
-    special = {text_input.format.init_token, text_input.format.separator_token, EOS}
-    symbols = [text_input.encoder.dictionary.symbols[token] for token in row.tolist()]
+    scores = attribute(classifier, row).tolist()
+    special = special_tokens(classifier)
+    dictionary = classifier.text_input.encoder.dictionary
     tokens = iter(_subword_tokens(classifier, text))
     words: list[tuple[str, float]] = []
-    for token, symbol, score in zip(row.tolist(), symbols, scores, strict=True):
-        if token in special and symbol.startswith("<"):
+    for token, score in zip(row.tolist(), scores, strict=True):
+        if token in special:
             continue
+        symbol = dictionary.symbols[token]
         # The token as in the text: for a token outside the dictionary, the symbol is `<unk>`.
         written = next(tokens, symbol)
         if written.startswith(WORD_START) or not words:
@@ -106,8 +106,21 @@ def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
     return [Word(word.replace(WORD_START, " "), score) for word, score in words if word]
 
 
-def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
-    """(L,) attribution of each token of one example, float64 on the CPU; zero for `<s>` and `</s>`."""
+def special_tokens(classifier: SentenceClassifier) -> set[int]:
+    """The ids of the symbols around and between texts: 0 and 2, but 5 and 6 in CamemBERT."""
+    text_input = classifier.text_input
+    symbols = text_input.encoder.dictionary.symbols
+    around = {text_input.format.init_token, text_input.format.separator_token}
+    # A run may begin its texts with an ordinary word.
+    found = {BOS, EOS} | {token for token in around if token is not None and symbols[token].startswith("<")}
+    if isinstance(text_input.encoder, TransformersEncoder):
+        found.add(text_input.encoder.separator_token)  # ends a text even if the format has no separator
+    return found
+
+
+def attribute(classifier: SentenceClassifier, row: Ids, steps: int = STEPS) -> Tensor:
+    """(L,) attribution of each token of one example, float64 on the CPU; zero for `special_tokens`."""
+    network = network_of(classifier)
     head = network.model.classification_heads[network.head]
     if isinstance(head, NgramHead):
         return head.contributions(torch.from_numpy(row).to(network.device))
@@ -118,9 +131,10 @@ def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
     with torch.no_grad():
         embeddings_1LC = encoder.embed_tokens(tokens_1L)
         target = int(log_odds(network, embeddings_1LC, tokens_1L).argmax(dim=-1))
-    baseline_1LC = torch.where(
-        _is_special(tokens_1L)[..., None], embeddings_1LC, torch.zeros_like(embeddings_1LC)
+    special_1L = torch.isin(
+        tokens_1L, torch.tensor(sorted(special_tokens(classifier)), device=network.device)
     )
+    baseline_1LC = embeddings_1LC * special_1L[..., None]
 
     def forward(embeddings_BLC: Tensor) -> Tensor:
         return log_odds(network, embeddings_BLC, tokens_1L.expand(len(embeddings_BLC), -1))
@@ -142,11 +156,6 @@ def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Ten
         others_BK = torch.cat([logits_BK[:, :k], logits_BK[:, k + 1 :]], dim=-1)
         columns.append(logits_BK[:, k] - others_BK.logsumexp(dim=-1))
     return torch.stack(columns, dim=-1)
-
-
-def _is_special(tokens_BL: Tensor) -> Tensor:
-    """Whether each token is `<s>` or `</s>`: (B, L), bool."""
-    return (tokens_BL == 0) | (tokens_BL == EOS)
 
 
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import tiny_tokenizers
 import torch
 from tiny_runs import make_causal_run, make_data, make_run
 
@@ -12,6 +13,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.predict.explain import attribute, explain, log_odds
 from roberta_small.eval.predict.output import TextPrediction, TextWriter, Word
+from roberta_small.preprocess.__main__ import main as preprocess
 
 pytest.importorskip("captum")
 
@@ -53,7 +55,7 @@ def test_attributions_equal_the_midpoint_rule_and_sum_to_the_log_odds(classifier
             (gradient,) = torch.autograd.grad(log_odds(network, point, tokens)[0, k], point)
             total += gradient / steps
         expected = ((embeddings - baseline) * total).sum(-1)[0]
-        found = attribute(network, row)
+        found = attribute(classifier, row)
         torch.testing.assert_close(found.float(), expected, atol=2e-3, rtol=1e-2)
         with torch.no_grad():
             gain = log_odds(network, embeddings, tokens)[0, k] - log_odds(network, baseline, tokens)[0, k]
@@ -65,7 +67,7 @@ def test_words_are_those_of_the_text_with_the_sum_of_their_tokens(classifier):
     row = classifier.encode([text])[0]
     words = explain(classifier, text, row)
     assert " ".join(word.text for word in words) == text
-    scores = attribute(classifier.network, row)
+    scores = attribute(classifier, row)
     assert sum(word.score for word in words) == pytest.approx(float(scores.sum()), abs=1e-6)
     assert explain(classifier, "", classifier.encode([""])[0]) == []
 
@@ -115,7 +117,7 @@ def test_attributions_of_left_to_right_classifiers(trained, tmp_path, arch, pool
     assert found.numpy() == pytest.approx([logits[0] - logits[1], logits[1] - logits[0]], abs=1e-5)
     k = int(found.argmax())
     gain = float(found[k] - empty[k])
-    assert float(attribute(classifier.network, row).sum()) == pytest.approx(gain, abs=1e-2)
+    assert float(attribute(classifier, row).sum()) == pytest.approx(gain, abs=1e-2)
 
 
 def test_words_of_a_pair(tmp_path):
@@ -125,3 +127,37 @@ def test_words_of_a_pair(tmp_path):
     row = classifier.encode([pair])[0]
     assert [word.text for word in explain(classifier, pair, row)] == ["un", "livre", "une", "histoire"]
     assert np.count_nonzero(row == 2) == 3  # </s>, the separator, </s>
+
+
+BERT = ["--init-token", "0", "--separator-token", "-1", "--family", "bert", "--layer-norm-eps", "1e-12"]
+
+
+@pytest.mark.parametrize(
+    ("make", "flags", "special"),
+    [
+        (tiny_tokenizers.camembert, ["--init-token", "5", "--separator-token", "6"], [5, 6, 6, 6]),
+        (tiny_tokenizers.bert, [*BERT, "--token-types"], [0, 2, 2]),
+    ],
+    ids=["camembert", "bert"],
+)
+def test_special_tokens_of_a_transformers_tokenizer_keep_their_embeddings(tmp_path, make, flags, special):
+    tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"), pairs=True)
+    words = [str(tmp_path / "reviews.csv"), "--text-column", "text", "--pair-column", "text2"]
+    words += ["--tokenizer", str(make(tmp_path / "tokenizer")), "--out", str(tmp_path / "data")]
+    assert preprocess(["dataset", *words]) == 0
+    make_run(tmp_path / "data", tmp_path / "run", *flags, updates=2)
+    classifier = SentenceClassifier.from_run(tmp_path / "run")
+    pair = ("le roman est captivant", "un livre ennuyeux")
+    (row,) = classifier.encode([pair])
+    of_text = ~np.isin(row, special)
+    assert row[~of_text].tolist() == special
+    tokens, embeddings, baseline = inputs_of(classifier.network, row)
+    baseline[:, 1:-1] = embeddings[:, 1:-1] * torch.from_numpy(~of_text)[1:-1, None]
+    with torch.no_grad():
+        found, empty = (log_odds(classifier.network, point, tokens)[0] for point in (embeddings, baseline))
+    k = int(found.argmax())
+    scores = attribute(classifier, row)
+    assert np.flatnonzero(scores).tolist() == np.flatnonzero(of_text).tolist()
+    explained = explain(classifier, pair, row)
+    assert [word.text for word in explained] == " ".join(pair).split()
+    assert sum(word.score for word in explained) == pytest.approx(float(found[k] - empty[k]), abs=1e-3)
