@@ -55,6 +55,8 @@ SWITCHES = {
 NOT_COMPARED = ("positions", "pooling", "token_types")
 """Fields in which a checkpoint may differ from the model that loads it."""
 TABLE = "embed_tokens.weight"
+FOREIGN = "roberta"
+"""The architecture of checkpoints of other programs, whose sizes are those that they record."""
 BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 """Fields that only `--arch` sets."""
 
@@ -176,7 +178,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
             "without a shape are unknown; use a checkpoint that fairseq or roberta-small export fairseq wrote"
         )
     arguments = model_arguments(state)
-    if not is_roberta(name := arch_name(arguments)) and not _is_foreign_roberta(name, state["model"]):
+    if not is_roberta(name := arch_name(arguments)):
         raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; use a checkpoint of a RoBERTa")
     found = of_arguments(arguments)
     shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
@@ -303,9 +305,15 @@ def read_architecture(path: Path) -> Architecture:
 
 
 def model_arguments(state: Mapping[str, Any]) -> argparse.Namespace:
-    """The arguments from which fairseq builds the model of a checkpoint, from `cfg` or the older `args`."""
+    """The arguments from which fairseq builds the model of a checkpoint, from `cfg` or the older `args`.
+
+    The RoBERTa of another program has an architecture that nobody registered here; it becomes `roberta`.
+    """
     cfg = state.get("cfg")
-    return _namespace(cfg["model"] if cfg is not None else state.get("args"))
+    arguments = _namespace(cfg["model"] if cfg is not None else state.get("args"))
+    if vars(arguments) and _is_foreign_roberta(arch_name(arguments), state["model"]):
+        arguments.arch = FOREIGN
+    return arguments
 
 
 def arch_name(arguments: argparse.Namespace) -> str | None:

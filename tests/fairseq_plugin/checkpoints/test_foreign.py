@@ -3,12 +3,17 @@
 import argparse
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from data_folders import write_data
 from fairseq.logging.meters import AverageMeter, TimeMeter
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train, save
 
+from roberta_small.common.errors import UserError
+from roberta_small.eval.network import Network, build_encoder, read_checkpoint
+from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.export.transformers.networks import converted, read_source
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
@@ -108,6 +113,54 @@ def test_initial_weights_need_only_the_architecture_and_the_weights(trained, tmp
     for key, weight in wanted.items():
         if left is None or not key.startswith(left):
             torch.testing.assert_close(found[key], weight, atol=tolerance, rtol=tolerance)
+
+
+@pytest.fixture
+def unregistered(trained, tmp_path):
+    """The checkpoint with another name of its architecture, as a plugin of another program gives it."""
+    _, checkpoint = trained
+    state = torch.load(checkpoint, weights_only=False)
+    state["cfg"]["model"].arch = state["cfg"]["model"]._name = "protein_roberta"
+    torch.save(state, tmp_path / "unregistered.pt")
+    return tmp_path / "unregistered.pt"
+
+
+def test_predictions_hidden_states_and_the_export_are_those_of_a_registered_architecture(
+    trained, unregistered
+):
+    _, checkpoint = trained
+    rows = [np.array([0, *range(4, 4 + length), 2]) for length in (1, 9)]
+    wanted, found = (read_checkpoint(path) for path in (checkpoint, unregistered))
+    np.testing.assert_array_equal(
+        *(Network(content, device="cpu").logits(rows) for content in (wanted, found))
+    )
+    ids_BL = torch.from_numpy(rows[1])[None]
+    networks = [build_encoder(content, torch.device("cpu"), "fp32") for content in (wanted, found)]
+    with torch.no_grad():
+        torch.testing.assert_close(*(network(ids_BL, features_only=True)[0] for network in networks))
+        models = [converted(read_source(path), ["a", "b"]) for path in (checkpoint, unregistered)]
+        torch.testing.assert_close(*(model.eval()(ids_BL).logits for model in models))
+
+
+@pytest.mark.parametrize("method", ["transformers", "lora"])
+def test_the_methods_of_transformers_start_from_an_architecture_that_is_not_registered(
+    trained, unregistered, tmp_path, capsys, method
+):
+    data, _ = trained
+    options = ["--method", method, "--data", data, "--pretrained", unregistered, "--inits", "pretrained"]
+    options += ["--seeds", "1", "--out", tmp_path / "runs", "--device", "cpu", "--dry-run"]
+    assert experiments(["train", *map(str, options), "--", "--max-epoch", "1", "--precision", "fp32"]) == 0
+    assert "--encoder-embed-dim 16" in capsys.readouterr().out
+
+
+def test_another_network_than_a_roberta_is_still_refused(trained, unregistered):
+    state = torch.load(unregistered, weights_only=False)
+    state["model"] = {key.replace("sentence_encoder", "layers"): w for key, w in state["model"].items()}
+    torch.save(state, unregistered)
+    with pytest.raises(UserError, match="protein_roberta"):
+        read_source(unregistered)
+    with pytest.raises(UserError, match="protein_roberta"):
+        read_checkpoint(unregistered).model_class()
 
 
 def test_a_run_still_resumes_with_the_state_of_its_own(trained, tmp_path):
