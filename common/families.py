@@ -59,6 +59,14 @@ BERT_SETTINGS = {
     "pooler_dropout": "classifier_dropout",
     "layer_norm_eps": "layer_norm_eps",
 }
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "gelu_new": "gelu_accurate",
+    "gelu_pytorch_tanh": "gelu_accurate",
+}
+"""Transformers' name of an activation in the layers -> fairseq's; `gelu` is exact in both."""
 
 
 @dataclass(frozen=True)
@@ -351,6 +359,10 @@ def refusal(config: Mapping[str, Any]) -> str | None:
     for name, value in family.required.items():
         if (found := config.get(name, value)) != value:
             return f"{name} is {found!r}, but only {value!r} can be converted"
+    activation = family.settings.get("activation")
+    if activation is not None and (found := str(config.get(activation, "gelu"))) not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        return f"{activation} is {found!r}, which fairseq does not have; only {known} can be converted"
     for name, other in family.copies.items():
         if config.get(name) != config.get(other):
             return (

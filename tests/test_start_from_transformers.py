@@ -158,13 +158,23 @@ def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
             assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-4)
 
 
-def test_what_cannot_be_represented_is_refused_before_data_are_prepared(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("config", "fact"),
+    [
+        ({"model_type": "albert", "architectures": ["AlbertModel"]}, "'albert' cannot be converted"),
+        ({"model_type": "bert", "hidden_act": "silu", "architectures": ["BertModel"]}, "silu"),
+    ],
+    ids=["albert", "activation"],
+)
+def test_what_cannot_be_represented_is_refused_before_data_are_prepared(
+    tmp_path, monkeypatch, capsys, config, fact
+):
     monkeypatch.chdir(tmp_path)
     tiny_tokenizers.write_csv(tmp_path / "reviews.csv", sorted(CLASSES))
-    tiny_tokenizers.bert(tmp_path / "albert")
-    (tmp_path / "albert/config.json").write_text('{"model_type": "albert", "architectures": ["AlbertModel"]}')
-    assert experiments(["train", "--data", "reviews.csv", "--pretrained", "albert"]) == 1
-    assert re.search(r"albert: .*'albert' cannot be converted: its embeddings", capsys.readouterr().err)
+    tiny_tokenizers.bert(tmp_path / "model")
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    assert experiments(["train", "--data", "reviews.csv", "--pretrained", "model"]) == 1
+    assert re.search(rf"model: .*{fact}", capsys.readouterr().err)
     assert not (tmp_path / "data").exists()
 
 

@@ -95,18 +95,38 @@ def resolve(given: Path, flag: str) -> Resolved:
 def require_convertible(given: Path, flag: str) -> None:
     """Raise `UserError` if a model of Transformers cannot be represented in fairseq, by its config.json.
 
-    This takes no time, so that it is reported before data are prepared. A model on the hub is downloaded.
+    To be called before data are prepared, because it reads only this file. Of a model on the hub, the other
+    files are downloaded if it can be represented, so that a failure is reported early, too.
     """
     from roberta_small.common import families
     from roberta_small.preprocess.tokenization.choice import is_hub_name
 
     folder = transformers_folder(given)
-    if folder is None and not given.exists() and is_hub_name(str(given)):
-        folder = _downloaded(str(given), flag)
+    on_hub = folder is None and not given.exists() and is_hub_name(str(given))
+    if on_hub:
+        folder = _with_config(str(given))
     if folder is not None and (folder / CONFIG).is_file():
-        reason = families.refusal(families.read_config(folder / CONFIG))
+        try:
+            reason = families.refusal(families.read_config(folder / CONFIG))
+        except UserError as error:
+            raise UserError(str(error).replace(str(folder), str(given))) from None
         if reason is not None:
             raise UserError(f"{given}: {reason}")
+    if on_hub:
+        _downloaded(str(given), flag)
+
+
+def _with_config(name: str) -> Path | None:
+    """A folder with the config.json of a model on the hub; None if the hub cannot be read.
+
+    `_downloaded` reports then why.
+    """
+    with missing_package_is_reported():
+        from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, allow_patterns=[CONFIG], ignore_patterns=TOP_LEVEL))
+    except Exception:  # the hub's library raises errors of many kinds
+        return None
 
 
 def flag_of(init: str) -> str:

@@ -28,6 +28,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import (
+    ACTIVATIONS,
     FAMILIES,
     FIRST_POSITION,
     LM_BIAS,
@@ -52,14 +53,6 @@ from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS
 Special = tuple[int, int]
 """Ids of the tokens before and after a text: 0 and 2, but 5 and 6 in CamemBERT (--init-token,
 --separator-token)."""
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "gelu_new": "gelu_accurate",
-    "gelu_pytorch_tanh": "gelu_accurate",
-}
-"""Transformers' name -> fairseq's; `gelu` is exact in both."""
 HEADS = "classification_heads."
 ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large")
 # Arguments of fairseq that no family in Transformers supports -> required value, description of others.

@@ -29,7 +29,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
-from roberta_small.common.families import POOLING, TIED, TOKENS, Family
+from roberta_small.common.families import ACTIVATIONS, POOLING, TIED, TOKENS, Family
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_object
 from roberta_small.common.label_kinds import SCALING, Labels
 from roberta_small.common.run import read_thresholds, write_thresholds
@@ -43,7 +43,6 @@ from roberta_small.export.transformers.folder import (
 )
 from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
 from roberta_small.export.transformers.networks import (
-    ACTIVATIONS,
     Special,
     configured_ids,
     encoder_config,
@@ -140,11 +139,6 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     carried = read_carried(folder)
     vocabulary = _vocabulary(folder, dictionary, config)
     _check_beside(output.parent, vocabulary)
-    if (theirs := _activation(config, family)) not in ACTIVATIONS:
-        raise UserError(
-            f"{folder}: its activation is {theirs}, which fairseq does not support; the model cannot be "
-            "converted"
-        )
     encoder = vocabulary.encoder
     token_types = family.distinguishes_texts and encoder is not None and encoder.has_token_types
     other = Counterpart(model, family, vocabulary.order, token_types)

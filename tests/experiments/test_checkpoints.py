@@ -229,6 +229,46 @@ def test_the_pooling_of_a_hub_model_is_read(tmp_path, monkeypatch, conversions):
     assert len(conversions) == 2
 
 
+@pytest.mark.parametrize("config", ['{"model_type": "bert", "hidden_act": "silu"}', "[]"])
+def test_of_a_hub_model_that_cannot_be_represented_only_the_configuration_is_loaded(
+    camembert, hub, monkeypatch, tmp_path, config
+):
+    loaded, snapshot = [], huggingface_hub.snapshot_download
+
+    def counted(name, *, allow_patterns, **options):
+        loaded.extend(allow_patterns)
+        return snapshot(name, allow_patterns=allow_patterns, **options)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", counted)
+    monkeypatch.chdir(tmp_path)
+    source = shutil.copytree(camembert, tmp_path / "source")
+    hub("user/fits", source)
+    checkpoints.require_convertible(Path("user/fits"), "--pretrained")
+    assert loaded[0] == "config.json"
+    assert "*.safetensors" in loaded
+    loaded.clear()
+    (source / "config.json").write_text(config)
+    hub("user/bert", source)
+    with pytest.raises(UserError) as error:
+        checkpoints.require_convertible(Path("user/bert"), "--pretrained")
+    assert loaded == ["config.json"]
+    assert str(error.value).startswith("user/bert")
+    loaded.clear()
+    with pytest.raises(UserError, match="Hugging Face hub"):
+        checkpoints.require_convertible(Path("user/absent"), "--pretrained")
+
+
+def test_a_folder_with_several_checkpoints_lists_them(tmp_path):
+    folder = tmp_path / "several"
+    folder.mkdir()
+    (folder / "first.pt").write_bytes(b"weights")
+    assert resolve(written(str(folder)), "--pretrained").path == folder / "first.pt"
+    (folder / "second.pt").write_bytes(b"weights")
+    with pytest.raises(UserError) as error:
+        resolve(written(str(folder)), "--pretrained")
+    assert all(fact in str(error.value) for fact in ("several", "2", "first.pt", "second.pt"))
+
+
 def test_a_failed_conversion_leaves_nothing(camembert, cache, tmp_path):
     source = shutil.copytree(camembert, tmp_path / "source")
     (source / "model.safetensors").write_bytes(b"\x10" * 99)

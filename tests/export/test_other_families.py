@@ -221,6 +221,8 @@ def test_a_malformed_pooling_is_an_error(tmp_path, content):
         ({"model_type": "flaubert", "pre_norm": True}, "pre_norm"),
         ({"model_type": "bert", "is_decoder": True}, "is_decoder"),
         ({"model_type": "bert", "position_embedding_type": "relative_key"}, "relative_key"),
+        ({"model_type": "bert", "hidden_act": "silu"}, "silu"),
+        ({"model_type": "distilbert", "activation": ["gelu"]}, "activation is"),
         ({"model_type": "gpt2"}, "supported: roberta"),
     ],
 )
