@@ -8,17 +8,20 @@ import tiny_models
 import tiny_tokenizers
 import torch
 from tiny_runs import make_run
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.network import build_encoder, read_checkpoint
+from roberta_small.experiments.inputs import checkpoints
 from roberta_small.export.__main__ import main as export
 from roberta_small.export.transformers.networks import read_source
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
+from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
@@ -33,13 +36,19 @@ def packed_model(checkpoint):
 
 
 def ours_and_theirs(folder, checkpoint, pairs):
-    """(B, L) ids of the dictionary, padded, and the arguments of Transformers for the same texts."""
+    """(B, L) ids of the dictionary, padded, and the arguments of Transformers for the same texts.
+
+    L is the maximum of the model, so that each row of its table of positions is used.
+    """
+    config = AutoConfig.from_pretrained(folder)
+    longest = config.max_position_embeddings - (2 if config.model_type in tiny_models.PREFIXES else 0)
     encoder = TransformersEncoder(str(folder))
     texts = list(zip(TEXTS, reversed(TEXTS), strict=True)) if pairs else [(text,) for text in TEXTS]
     theirs = encoder.tokenizer(
         *(list(column) for column in zip(*texts, strict=True)),
-        truncation=True, max_length=32, padding=True, return_tensors="pt",
+        truncation=True, max_length=longest, padding=True, return_tensors="pt",
     )  # fmt: skip
+    assert theirs["input_ids"].shape[1] == longest == read_checkpoint(checkpoint).positions
     ours_BL = torch.from_numpy(np.argsort(encoder.order))[theirs["input_ids"]]
     return ours_BL, theirs
 
@@ -88,8 +97,9 @@ def test_a_model_and_its_tokenizer_come_back_in_their_own_class(tmp_path, family
     again = type(model).from_pretrained(tmp_path / "again").eval()
     tokenizers = [AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "again")]
     inputs, others = (
-        t(TEXTS, truncation=True, max_length=32, padding=True, return_tensors="pt") for t in tokenizers
+        t(TEXTS, truncation=True, max_length=34, padding=True, return_tensors="pt") for t in tokenizers
     )
+    assert inputs["input_ids"].shape[1] == 34
     assert inputs["input_ids"].tolist() == others["input_ids"].tolist()
     if family == "distilbert":
         inputs.pop("token_type_ids", None)
@@ -188,6 +198,24 @@ def test_an_lm_head_with_a_matrix_of_its_own_is_not_used(tmp_path):
     found = convert_back(tmp_path / "source", tmp_path / "new/model.pt")
     assert any("LM head" in note for note in found.notes)
     assert found.random
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+def test_a_bare_encoder_with_an_untied_head_in_its_configuration_is_a_start(tmp_path, monkeypatch, family):
+    """The configuration concerns a head that the folder does not have."""
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    model = tiny_models.write(tmp_path / "source", family, "encoder", tie_word_embeddings=False)
+    found = checkpoints.resolve(tmp_path / "source", "--pretrained")
+    assert "LM head is not used" not in found.note
+    assert not read_architecture(found.path).untied_lm_head
+    weights = load_checkpoint(found.path)["model"]
+    assert torch.equal(weights[families.TIED], weights[families.TOKENS])
+    ours, _ = packed_model(found.path)
+    ids_BL, theirs = ours_and_theirs(tmp_path / "source", found.path, pairs=False)
+    mask_BL = theirs["attention_mask"].bool()
+    with torch.no_grad():
+        hidden, wanted = ours(ids_BL, features_only=True)[0], model(**theirs)[0]
+    torch.testing.assert_close(hidden[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("modes", [{"pooling_mode_mean_tokens": True}, {"pooling_mode": "mean"}])

@@ -1,9 +1,12 @@
 """The architecture of runs is that of their initial checkpoints: flags, notes and contradictions."""
 
+import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+import tiny_models
 import torch
 from data_folders import write_data
 from training import FAST, OURS, STEPS, build_trainer, save
@@ -12,6 +15,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.architecture import AFTER, fit
+from roberta_small.export.transformers.to_fairseq import convert_back
 
 RECIPE = """
 --task sentence_classification
@@ -48,12 +52,12 @@ def root(tmp_path_factory):
     return root
 
 
-def fitted(root, *inits, extra="", recipe="recipe.txt"):
+def fitted(root, *inits, extra="", recipe="recipe.txt", **options):
     words = shlex.split(extra)
     loaded = recipes.load(str(root / recipe), words)
     places = recipes.places(str(root / recipe)) | {word: AFTER for word in words if word.startswith("--")}
     checkpoints = {name: None if name == "random" else root / f"{name}.pt" for name in inits}
-    return fit({"fairseq": loaded}, places, checkpoints, separate=False)
+    return fit({"fairseq": loaded}, places, checkpoints, separate=False, **options)
 
 
 def test_a_checkpoint_of_the_recipes_architecture_adds_nothing(root):
@@ -83,6 +87,27 @@ def test_settings_without_a_shape_are_added(root):
         "--layer-norm-eps 1e-12"
     )
     assert "--arch roberta_prenorm" in shlex.join(fitted(root, "prenorm").flags["fairseq"]["prenorm"])
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_the_pooling_of_a_sentence_encoder_is_that_of_the_runs(tmp_path, root, mode):
+    tiny_models.write(tmp_path / "source", "bert", "encoder")
+    (tmp_path / "source/1_Pooling").mkdir()
+    modes = {f"pooling_mode_{name}_tokens": name == mode for name in ("cls", "mean", "max")}
+    modes["pooling_mode_cls_token"] = modes.pop("pooling_mode_cls_tokens")
+    (tmp_path / "source/1_Pooling/config.json").write_text(json.dumps(modes))
+    path = root / f"sentence-{mode}.pt"
+    convert_back(tmp_path / "source", path.parent / mode / "model.pt")
+    shutil.copy(path.parent / mode / "model.pt", path)
+    pooling = ["--pooling", "mean"] if mode == "mean" else []
+
+    def words(**options):
+        found = fitted(root, path.stem, **options).flags["fairseq"][path.stem]
+        return found[found.index("--pooling") :][:2] if "--pooling" in found else []
+
+    assert words() == pooling
+    assert words(pools=False) == []  # a method without it
+    assert words(extra="--pooling first") == []  # the user's choice
 
 
 def test_different_checkpoints_leave_random_weights_the_recipes_architecture(root):

@@ -14,6 +14,7 @@ import tiny_models
 import tiny_tokenizers
 import torch
 from tiny_runs import make_data, make_run
+from training import build_trainer, save
 from transformers import AutoTokenizer
 
 from roberta_small.common import manifest
@@ -198,6 +199,31 @@ def test_a_left_to_right_student(tmp_path, monkeypatch, text, arch):
     found = read_checkpoint(tmp_path / "out/model.pt")
     assert issubclass(found.model_class(), CausalRobertaSmall)
     assert found.vocabulary == 39  # without <mask>
+
+
+@pytest.mark.slow
+def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
+    """With --start, the student has its weights instead of the teacher's embeddings."""
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    write_teacher(tmp_path, text)
+    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small", "--cpu"]
+    _, trainer = build_trainer([text / "corpus", *task, *STUDENT, "--optimizer", "adam", "--seed", "3"])
+    save(trainer, tmp_path / "start.pt")
+    no_change = [*STUDENT, "--lr", "1e-30"]
+    output = distilled(
+        tmp_path, text, tmp_path / "teacher", "--start", "start.pt", tokens="1k", student=no_change
+    )
+    assert "a vector for every token" in output
+    assert not (tmp_path / "out/student.pt").exists()
+    recorded = manifest.read(tmp_path / "out")
+    assert (recorded["init"], recorded["checkpoint"]["path"]) == ("start", "start.pt")
+    wanted, found = (
+        load_checkpoint(path)["model"] for path in (tmp_path / "start.pt", tmp_path / "out/model.pt")
+    )
+    compared = [name for name in found if name.startswith("encoder.sentence_encoder.")]
+    assert "encoder.sentence_encoder.embed_tokens.weight" in compared
+    for name in compared:
+        torch.testing.assert_close(found[name], wanted[name], atol=1e-6, rtol=0)
 
 
 def test_a_run_is_a_teacher(tmp_path, text):

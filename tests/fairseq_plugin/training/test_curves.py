@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+import tiny_tokenizers
 import torch
 from data_folders import write_data
 from fairseq import checkpoint_utils
@@ -14,9 +15,11 @@ from roberta_small.analysis.read.events import read_scalars
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.training import precision
 from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
+from roberta_small.preprocess.__main__ import main as preprocess
 
 UPDATES = 6
 """Per epoch."""
+BERT = ("--separator-token", "-1", "--keep-eos", "--family", "bert", "--layer-norm-eps", "1e-12")
 ACCURACY = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
 LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
 
@@ -84,6 +87,22 @@ def test_a_run_with_all_updates_done_exits(data, tmp_path):
     assert ended.value.code == 0
     assert last.read_bytes() == before
     assert load_checkpoint(last)["optimizer_history"][-1]["num_updates"] == 8
+
+
+def test_a_resumed_run_of_another_family_has_the_same_weights(tmp_path):
+    tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"), pairs=True)
+    tokenizer = tiny_tokenizers.bert(tmp_path / "tokenizer")
+    words = ["--text-column", "text", "--pair-column", "text2", "--tokenizer", str(tokenizer)]
+    assert (
+        preprocess(["dataset", str(tmp_path / "reviews.csv"), *words, "--out", str(tmp_path / "data")]) == 0
+    )
+    for epochs, name in (("3", "whole"), ("2", "parts"), ("3", "parts")):
+        run(tmp_path / "data", tmp_path / name, *BERT, "--token-types", "--max-epoch", epochs)
+    whole, resumed = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts"))
+    assert whole["optimizer_history"][-1] == resumed["optimizer_history"][-1]
+    assert whole["model"]["encoder.sentence_encoder.embed_second.weight"].any()
+    for name, value in whole["model"].items():
+        assert torch.equal(resumed["model"][name], value), name
 
 
 @pytest.mark.parametrize("killed_after", [2, 3])

@@ -281,11 +281,14 @@ def interrupted(monkeypatch, data, run, *options, after, changes=()):
     assert not (run / "checkpoint_best.pt").exists()
 
 
-def test_a_resumed_run_reaches_the_same_weights(data, tmp_path, monkeypatch):
-    assert train_one(data, tmp_path / "whole") == 0
-    interrupted(monkeypatch, data, tmp_path / "cut", after=2)
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+def test_a_resumed_run_reaches_the_same_weights(data, tmp_path, monkeypatch, family):
+    changes = {} if family == "roberta" else {"--family": family, "--layer-norm-eps": "1e-12"}
+    assert train_one(data, tmp_path / "whole", changes=changes) == 0
+    interrupted(monkeypatch, data, tmp_path / "cut", after=2, changes=changes)
     assert (tmp_path / "cut/trainer/checkpoint-12/trainer_state.json").is_file()
-    assert train_one(data, tmp_path / "cut", "--resume") == 0
+    assert train_one(data, tmp_path / "cut", "--resume", changes=changes) == 0
+    assert json.loads((tmp_path / "cut/model/config.json").read_text())["model_type"] == family
     assert not (tmp_path / "cut/trainer").exists()
     whole, cut = (load_file(tmp_path / name / "model/model.safetensors") for name in ("whole", "cut"))
     assert whole.keys() == cut.keys()
