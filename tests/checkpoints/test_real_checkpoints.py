@@ -50,7 +50,7 @@ def padded(rows, padding, longest):
 def fine_tuned(folder, checkpoint, rows, *flags):
     """The accuracy on test after an epoch, the run and its predictions through the command line."""
     write_csv(folder / "data.csv", [row for row in rows if row[0].strip()])
-    words = ["train", "--data", "data.csv", "--pretrained", str(checkpoint), "--inits", "pretrained"]
+    words = ["train", "--data", "data.csv", "--pretrained", str(checkpoint), "--inits", "pretrained", "--no-baselines"]
     assert experiments([*words, "--seeds", "1", "--", "--max-epoch", "1", "--batch-size", "16", *flags]) == 0
     run = folder / "runs/fairseq/pretrained/seed1"
     assert manifest.read(run)["status"] == "finished"
@@ -105,18 +105,23 @@ def test_sapiens(here, figures, chain, file):
     stock.load_state_dict(weights)
     rows_L = [np.concatenate([[0], row]) for row in wanted[:200]]
     ids_BL = padded(rows_L, 1, 144)
+    network = build_encoder(read_checkpoint(source / file), torch.device("cpu"), "fp32")
     with torch.inference_mode():
-        reference_BLV = stock.eval()(ids_BL)[0]
-        found_BLV = read_source(source / file).model()(ids_BL)[0]
-    difference = float((found_BLV - reference_BLV)[ids_BL != 1].abs().max())
+        reference_BLV, found_BLV = stock.eval()(ids_BL)[0], read_source(source / file).model()(ids_BL)[0]
+        reference_BLC, found_BLC = (one(ids_BL, features_only=True)[0] for one in (stock, network))
+    real_BL = ids_BL != 1
+    assert (found_BLV - reference_BLV)[real_BL].abs().max() < TOLERANCE
+    difference = float((found_BLC - reference_BLC)[real_BL].abs().max())
     assert difference < TOLERANCE
 
     accuracy, run = fine_tuned(here, source / file, rows, "--lr", "5e-4", "--batch-size", "8")
     assert accuracy > 75
+    apart = there_and_back(here, run, sequences[:200])
+    assert apart < 1e-4
     figures[f"sapiens, {chain} chains"] = {
-        "ids equal": f"{equal} of {len(sequences)}", "largest difference of a score": difference,
+        "ids equal": f"{equal} of {len(sequences)}", "largest difference of a hidden state": difference,
         "accuracy after an epoch": accuracy,
-        "largest difference of a probability there and back": there_and_back(here, run, sequences[:200]),
+        "largest difference of a probability there and back": apart,
     }  # fmt: skip
 
 
@@ -146,8 +151,9 @@ def test_sentence_encoders(here, figures, name):
     difference = float((found_NC - reference_NC).abs().max())
     assert difference < TOLERANCE
 
-    flags = ("--lr", "1e-4", "--max-positions", "64", "--keep-eos")
-    accuracy, run = fine_tuned(here, source, rows, *flags)
+    accuracy, run = fine_tuned(here, source, rows, "--lr", "1e-4", "--max-positions", "64", "--keep-eos")
+    flags = manifest.read(run)["recipe_flags"]
+    assert flags[flags.index("--pooling") + 1] == "mean"
     figures[name] = {
         "ids equal": f"{equal} of {len(texts)}", "largest difference of a hidden state": difference,
         "accuracy after an epoch": accuracy,
@@ -174,4 +180,18 @@ def test_a_classifier_of_27_classes(here, figures):
             differences.append(float(np.abs(model(**inputs).logits.softmax(-1)[0].numpy() - found_K).max()))
     assert len(classifier.classes) == 27
     assert max(differences) < TOLERANCE
-    figures["categorium, fr"] = {"largest difference of a probability": max(differences)}
+    rows = reviews()
+    texts = [text for text, _ in rows]
+    encoder = TransformersEncoder(str(source))
+    wanted = [tokenizer(text, verbose=False)["input_ids"] for text in texts]
+    found = [[encoder.order[i] for i in [encoder.init_token, *row]] for row in encoded.rows(encoder, texts)]
+    equal = sum(ours == theirs for ours, theirs in zip(found, wanted, strict=True))
+    assert equal == len(texts)
+    accuracy, run = fine_tuned(here, source, rows, "--lr", "1e-4", "--max-positions", "64", "--keep-eos")
+    assert accuracy > 90
+    apart = there_and_back(here, run, [text for text in texts if text][:60])
+    assert apart < 1e-4
+    figures["categorium, fr"] = {
+        "largest difference of a probability": max(differences), "ids equal": f"{equal} of {len(texts)}",
+        "accuracy after an epoch": accuracy, "largest difference of a probability there and back": apart,
+    }  # fmt: skip
