@@ -32,7 +32,7 @@ from roberta_small.export import missing_package_is_reported
 CACHE = "RS_CACHE"
 """Environment variable with the folder of the converted models."""
 DEFAULT_CACHE = Path("~/.cache/fairseq-roberta-small")
-CONVERSION = 3
+CONVERSION = 4
 """Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
 MODEL, RECORD = "model.pt", "conversion.json"
 CONFIG = "config.json"

@@ -2,8 +2,9 @@
 
 fairseq gives the ids 0 to 3 to `<s>`, `<pad>`, `</s>` and `<unk>`. Tokenizers of RoBERTa, CamemBERT and XLM-R
 keep these ids for special tokens, so their ids stay as they are. Those of another tokenizer (BERT) are
-permuted: its CLS, PAD, SEP and UNK become 0 to 3, and all other tokens follow in their order. The permutation
-follows from the tokenizer alone, which stays unmodified.
+permuted: the token before a text, padding, the token after a text and the unknown token become 0 to 3, and
+all other tokens follow in their order. The permutation follows from the tokenizer alone, which stays
+unmodified.
 
 V ids of the tokenizer.
 """
@@ -26,8 +27,6 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import (
-    BOS,
-    EOS,
     MASK,
     PAD,
     PADDING_PREFIX,
@@ -57,7 +56,8 @@ class TransformersEncoder:
         self.name = name
         self.normalize_apostrophes = normalize_apostrophes
         self.tokenizer = load_transformers(name)
-        self.order = fairseq_order(self.tokenizer, name)
+        self._ends = ends_of_a_text(self.tokenizer, name)
+        self.order = fairseq_order(self.tokenizer, self._ends, name)
         symbols = Path(name) / SYMBOLS
         if symbols.is_file():
             self.dictionary = fairseq_dictionary.load(str(symbols))
@@ -117,18 +117,19 @@ class TransformersEncoder:
     @property
     def init_token(self) -> int:
         """Id before a text: 0 for `<s>` of RoBERTa and XLM-R and `[CLS]` of BERT, 5 for CamemBERT."""
-        return int(self._fairseq_ids[self.tokenizer.cls_token_id])
+        return int(self._fairseq_ids[self._ends[0]])
 
     @property
     def separator_token(self) -> int:
         """Id after a text: of `</s>` or `[SEP]`; 2, for CamemBERT 6."""
-        return int(self._fairseq_ids[self.tokenizer.sep_token_id])
+        return int(self._fairseq_ids[self._ends[1]])
 
     @cached_property
     def separates_pairs(self) -> bool:
         """Whether a pair has two separators between its texts, as in RoBERTa: `<s> A </s> </s> B </s>`."""
+        first, last = self._ends
         ids = self.tokenizer("a", "b")["input_ids"]
-        return ids.count(self.tokenizer.sep_token_id) - (self.init_token == self.separator_token) > 2
+        return ids.count(last) - (first == last) > 2
 
     @cached_property
     def has_token_types(self) -> bool:
@@ -251,27 +252,47 @@ def load_transformers(name: str) -> Any:
             name, local_files_only=Path(name).is_dir(), trust_remote_code=False
         )
     except Exception as error:  # Transformers raises errors of many kinds
+        if isinstance(error, ImportError) and "sacremoses" in str(error):
+            raise UserError(
+                f"{name}: FlauBERT's tokenizer needs sacremoses: pip install sacremoses"
+            ) from None
         reason = " ".join(str(error).split())[:200]
         where = "" if Path(name).is_dir() else ", and no folder or model on the Hugging Face hub of that name"
         raise UserError(f"{name}: not a tokenizer that Transformers loads{where} ({reason})") from None
 
 
-def fairseq_order(tokenizer: Any, name: str) -> NDArray[np.int64]:
-    """(V,) the tokenizer's id of each id of the dictionary.
+def ends_of_a_text(tokenizer: Any, name: str) -> tuple[int, int]:
+    """The tokenizer's ids before and after a text.
 
-    The same ids, if padding and the unknown token have those of fairseq. Raises `UserError`, naming the
-    tokenizer `name`, if it lacks a special token.
+    They are read from what it adds to an empty text, because its `cls_token` may be another one: FlauBERT's
+    is `</s>`, but a text begins with `<s>`. Raises `UserError`, naming the tokenizer `name`, if it lacks a
+    special token or does not add one token before and one after a text.
     """
-    tokens = {"cls": BOS, "pad": PAD, "sep": EOS, "unk": UNK}
-    ids = {token: getattr(tokenizer, f"{token}_token_id", None) for token in tokens}
-    if missing := [f"{token}_token" for token, index in ids.items() if index is None]:
+    tokens = [f"{token}_token" for token in ("cls", "pad", "sep", "unk")]
+    if missing := [token for token in tokens if getattr(tokenizer, f"{token}_id", None) is None]:
         raise UserError(
             f"{name}: has no {' and no '.join(missing)}; use the tokenizer of an encoder (RoBERTa, BERT, ...)"
         )
+    ids = tokenizer("", verbose=False)["input_ids"]
+    added = len(ids) - len(tokenizer("", add_special_tokens=False, verbose=False)["input_ids"])
+    if added != 2:
+        raise UserError(
+            f"{name}: adds {added} special tokens to a text, not one before and one after it; use the "
+            "tokenizer of an encoder (RoBERTa, BERT, ...)"
+        )
+    return int(ids[0]), int(ids[-1])
+
+
+def fairseq_order(tokenizer: Any, ends: tuple[int, int], name: str) -> NDArray[np.int64]:
+    """(V,) the tokenizer's id of each id of the dictionary; `ends` are those before and after a text.
+
+    The same ids, if padding and the unknown token have those of fairseq. Raises `UserError`, naming the
+    tokenizer `name`, if one of them has two roles.
+    """
     size = max(tokenizer.get_vocab().values()) + 1
-    if ids["pad"] == PAD and ids["unk"] == UNK:
+    if tokenizer.pad_token_id == PAD and tokenizer.unk_token_id == UNK:
         return np.arange(size)
-    first = [int(ids[token] or 0) for token in tokens]
+    first = [ends[0], int(tokenizer.pad_token_id), ends[1], int(tokenizer.unk_token_id)]
     if len(set(first)) < len(first):
         first = _distinct(first, tokenizer, name)
     rest = np.setdiff1d(np.arange(size), first)
@@ -279,7 +300,7 @@ def fairseq_order(tokenizer: Any, name: str) -> NDArray[np.int64]:
 
 
 def _distinct(first: list[int], tokenizer: Any, name: str) -> list[int]:
-    """Special ids of which one has two roles: FlauBERT begins a text with its separator."""
+    """Special ids of which one has two roles: XLM's convention is to begin a text with its separator."""
     if first[0] != first[2] or len(set(first)) != len(first) - 1:
         raise UserError(
             f"{name}: {tokenizer.pad_token} and {tokenizer.unk_token} have another role, too; such a "

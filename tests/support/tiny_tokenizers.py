@@ -1,15 +1,12 @@
-"""Tiny Transformers tokenizers of the three families, with the special ids of the real ones."""
+"""Tiny Transformers tokenizers, with the special ids of the real ones."""
 
 import csv
 import json
 import random
 
 import sentencepiece
-from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, CharBPETokenizer
+from transformers import AutoTokenizer
 
 WORDS = ["le", "la", "un", "une", "livre", "film", "roman", "est", "n'est", "pas", "très", "peu", "bon"]
 WORDS += ["mauvais", "été", "déçu", "captivant", "ennuyeux", "l'auteur"]
@@ -64,17 +61,22 @@ def bert(folder, *, fast=True):
 
 
 def flaubert(folder, *, fast=True):
-    """Words, as a general fast tokenizer that begins and ends a text with </s>, the id 1."""
-    tokens = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", *WORDS]
-    model = Tokenizer(WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unk>"))
-    model.pre_tokenizer = Whitespace()
-    model.post_processor = TemplateProcessing(
-        single="</s> $A </s>", pair="</s> $A </s> $B </s>", special_tokens=[("</s>", 1)]
-    )
-    special = {"bos_token": "<s>", "cls_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>"}
-    special |= {"unk_token": "<unk>", "mask_token": "<mask>", "eos_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=model, **special).save_pretrained(folder)
-    return folder
+    """BPE of Moses' words; ids 0 to 3 are <s> </s> <pad> <unk>, and <special1>, the mask token, is 5.
+
+    Transformers has no fast tokenizer of this class, so that `fast` changes nothing.
+    """
+    model = CharBPETokenizer()
+    model.train_from_iterator(lines(), vocab_size=140, special_tokens=[])
+    folder.mkdir(parents=True)
+    model.save_model(str(folder))
+    words = [word for word, _ in sorted(model.get_vocab().items(), key=lambda item: item[1])]
+    special = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10))]
+    content = {token: i for i, token in enumerate([*special, *words])}
+    (folder / "vocab.json").write_text(json.dumps(content))
+    # FlaubertTokenizer has no version in the first line, which it would read as a merge.
+    merges = (folder / "merges.txt").read_text().splitlines(keepends=True)[1:]
+    (folder / "merges.txt").write_text("".join(merges))
+    return _finished(folder, "FlaubertTokenizer", fast)
 
 
 FAMILIES = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert}

@@ -1,6 +1,7 @@
 """transformers_encoder.py: ids against the tokenizer itself, and the names of special tokens as text."""
 
 import io
+import sys
 import zipfile
 
 import pytest
@@ -8,13 +9,15 @@ import tiny_tokenizers
 from encoded import keeps_ids, rows
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, PhobertTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, FlaubertTokenizer, PhobertTokenizer, PreTrainedTokenizerFast
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.dictionary import EOS, MASK, PAD, UNK
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
-FAMILIES = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert}
+WITH_OFFSETS = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert}
+FAMILIES = WITH_OFFSETS | {"flaubert": tiny_tokenizers.flaubert}
 PARTS = ["le livre", "été", " ", "</s", ">", "<", "[", "SEP]", "mas", "漢字", "🙂", "l'auteur", "\t", "bon"]
 
 
@@ -59,7 +62,7 @@ def test_bytes_of_a_special_name_are_kept_by_a_byte_level_tokenizer(encoders):
     assert encoder.tokenizer.decode(own_ids(encoder, row[:-1])) == "un </s> <mask> livre"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_OFFSETS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -135,3 +138,53 @@ def test_a_tokenizer_without_separator_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="no sep_token"):
         TransformersEncoder(str(tmp_path / "other"))
+
+
+def test_flaubert_begins_a_text_with_bos_though_its_cls_token_is_the_separator(encoders):
+    encoder = encoders["flaubert"]
+    own = encoder.tokenizer
+    assert type(own) is FlaubertTokenizer
+    assert (own.bos_token_id, own.cls_token_id, own.sep_token_id, own("")["input_ids"]) == (0, 1, 1, [0, 1])
+    assert (encoder.init_token, encoder.separator_token) == (0, EOS)
+    assert own_ids(encoder, [0, PAD, EOS, UNK]) == [0, own.pad_token_id, 1, own.unk_token_id]
+    assert own_ids(encoder, [encoder.dictionary.index[MASK]]) == [own.mask_token_id]
+    assert not encoder.separates_pairs
+    first, second = rows(encoder, ["le livre", "un film"])
+    assert own_ids(encoder, [encoder.init_token, *first, *second]) == own("le livre", "un film")["input_ids"]
+
+
+def general(folder, template):
+    """A tokenizer of words without a class of its own, whose template has the special tokens of a text."""
+    special = {"bos_token": "<s>", "cls_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>"}
+    special |= {"unk_token": "<unk>", "mask_token": "<mask>", "eos_token": "</s>"}
+    tokens = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", *tiny_tokenizers.WORDS]
+    model = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unk>"))
+    model.pre_tokenizer = pre_tokenizers.Whitespace()
+    if template:
+        model.post_processor = processors.TemplateProcessing(
+            single=f"{template} $A {template}",
+            pair=f"{template} $A {template} $B {template}",
+            special_tokens=[(template, tokens.index(template))],
+        )
+    PreTrainedTokenizerFast(tokenizer_object=model, **special).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_tokenizer_may_begin_a_text_with_its_separator(tmp_path):
+    encoder = TransformersEncoder(general(tmp_path / "xlm", "</s>"))
+    assert (encoder.init_token, encoder.separator_token) == (EOS, EOS)
+    assert not encoder.separates_pairs
+    (row,) = rows(encoder, ["le livre"])
+    assert own_ids(encoder, [encoder.init_token, *row]) == encoder.tokenizer("le livre")["input_ids"]
+
+
+def test_a_tokenizer_that_adds_nothing_to_a_text_is_refused(tmp_path):
+    with pytest.raises(UserError, match="adds 0 special tokens"):
+        TransformersEncoder(general(tmp_path / "plain", None))
+
+
+def test_the_package_that_flauberts_tokenizer_needs_is_named(tmp_path, monkeypatch):
+    folder = tiny_tokenizers.flaubert(tmp_path / "flaubert")
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(UserError, match="pip install sacremoses"):
+        TransformersEncoder(str(folder))
