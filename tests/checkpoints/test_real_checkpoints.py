@@ -50,7 +50,16 @@ def padded(rows, padding, longest):
 def fine_tuned(folder, checkpoint, rows, *flags):
     """The accuracy on test after an epoch, the run and its predictions through the command line."""
     write_csv(folder / "data.csv", [row for row in rows if row[0].strip()])
-    words = ["train", "--data", "data.csv", "--pretrained", str(checkpoint), "--inits", "pretrained", "--no-baselines"]
+    words = [
+        "train",
+        "--data",
+        "data.csv",
+        "--pretrained",
+        str(checkpoint),
+        "--inits",
+        "pretrained",
+        "--no-baselines",
+    ]
     assert experiments([*words, "--seeds", "1", "--", "--max-epoch", "1", "--batch-size", "16", *flags]) == 0
     run = folder / "runs/fairseq/pretrained/seed1"
     assert manifest.read(run)["status"] == "finished"

@@ -105,6 +105,12 @@ def test_a_model_and_its_tokenizer_come_back_in_their_own_class(tmp_path, family
         inputs.pop("token_type_ids", None)
     with torch.no_grad():
         torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, atol=2e-5, rtol=0)
+    convert_back(tmp_path / "again", tmp_path / "back/model.pt")
+    first, second = (load_checkpoint(tmp_path / name / "model.pt") for name in ("new", "back"))
+    assert all(found["cfg"]["task"].get("init_token", 0) == 0 for found in (first, second))
+    assert first["model"].keys() == second["model"].keys()
+    for name, weight in first["model"].items():
+        torch.testing.assert_close(second["model"][name], weight, atol=1e-6, rtol=0)
 
 
 def test_token_types_of_a_pair_survive_the_way_there_and_back(tmp_path):
