@@ -47,7 +47,21 @@ FOLDER = "tokenizer"
 """Inside a data folder."""
 MODEL = "sentencepiece.bpe.model"
 TRANSFORMERS_CONFIG = "tokenizer_config.json"
-TRANSFORMERS_FILES = ("tokenizer.json", TRANSFORMERS_CONFIG, "vocab.json", MODEL)
+TRANSFORMERS_FILES = ("tokenizer.json", TRANSFORMERS_CONFIG, "vocab.json")
+"""A folder with one of these files has a Transformers tokenizer."""
+MODEL_CONFIG = "config.json"
+"""Of a model; it implies the class of the tokenizer if there is no tokenizer_config.json."""
+VOCABULARIES = ("vocab.txt", "spiece.model", "spm.model")
+"""Files of a Transformers tokenizer if `MODEL_CONFIG` is beside them; other programs use these names, too."""
+FURTHER_FILES = (
+    *VOCABULARIES,
+    MODEL,
+    "merges.txt",
+    "bpe.codes",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+"""Files that also decide the ids of a Transformers tokenizer."""
 PAIR_CLASSES = ("BartphoTokenizer", "PieceTokenizer")
 """Classes of Transformers tokenizers whose files are a SentencePiece model and a fairseq dict.txt."""
 FILE_SUFFIXES = (".model", ".pt", ".pth", ".safetensors", ".bin", ".txt", ".json")
@@ -162,7 +176,7 @@ class Located:
     def files(self) -> list[str]:
         """The files whose content decides the ids; none for a name on the hub."""
         if self.transformers:
-            files = [Path(self.transformers, name) for name in TRANSFORMERS_FILES]
+            files = [Path(self.transformers, name) for name in (*TRANSFORMERS_FILES, *FURTHER_FILES)]
             return [str(path) for path in files if path.is_file()]
         found = [path for path in (self.model, self.dictionary) if path is not None]
         if self.symbols == BPE and self.dictionary is not None:
@@ -211,7 +225,7 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     `roberta-small export fairseq` writes a Transformers tokenizer to `tokenizer/`. A SentencePiece model with
     a dict.txt is a fairseq tokenizer, unless tokenizer_config.json names a tokenizer with ids of its own.
     """
-    if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES[:-1]):
+    if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES):
         return Located(transformers=str(folder / FOLDER))
     kind = _transformers_class(folder)
     if (folder / MODEL).is_file():
@@ -219,7 +233,7 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
             return Located(folder / MODEL, dictionary)
         if (folder / "dict.txt").is_file() and kind in (None, *PAIR_CLASSES):
             return Located(folder / MODEL, folder / "dict.txt")
-    if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in TRANSFORMERS_FILES):
+    if kind not in PAIR_CLASSES and _has_transformers_files(folder):
         return Located(transformers=str(folder))
     given = dictionary or folder / DICTIONARY
     if given.is_file() and all((given.parent / file).is_file() for file in (ENCODER, MERGES)):
@@ -232,6 +246,13 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
 def is_hub_name(name: str) -> bool:
     """Whether a name that is no local path may be one on the Hugging Face hub: `MODEL` or `USER/MODEL`."""
     return HUB_NAME.fullmatch(name) is not None and not name.endswith(FILE_SUFFIXES)
+
+
+def _has_transformers_files(folder: Path) -> bool:
+    """Whether a folder has the files of a Transformers tokenizer."""
+    if any((folder / file).is_file() for file in (*TRANSFORMERS_FILES, MODEL)):
+        return True
+    return (folder / MODEL_CONFIG).is_file() and any((folder / file).is_file() for file in VOCABULARIES)
 
 
 def _transformers_class(folder: Path) -> str | None:

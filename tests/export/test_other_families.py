@@ -319,3 +319,17 @@ def test_a_classifier_with_mean_pooling_comes_back(tmp_path, family):
     assert export(["onnx", str(tmp_path / "run"), "--out", str(tmp_path / "model.onnx")]) == 0
     graph_NK = SentenceClassifier.from_run(tmp_path / "model.onnx").probabilities(texts)
     np.testing.assert_allclose(graph_NK, wanted_NK, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "flaubert"])
+def test_a_folder_of_configuration_weights_and_vocabulary_is_converted(tmp_path, family):
+    tiny_models.write(tmp_path / "source", family, "classifier", **CLASSES)
+    wanted = convert_back(tmp_path / "source", tmp_path / "wanted/model.pt")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "source" / name).unlink(missing_ok=True)
+    found = convert_back(tmp_path / "source", tmp_path / "found/model.pt")
+    assert found.difference == wanted.difference
+    first, second = (
+        SentenceClassifier.from_run(tmp_path / name / "model.pt") for name in ("wanted", "found")
+    )
+    assert first.probabilities(TEXTS).tolist() == second.probabilities(TEXTS).tolist()

@@ -1,6 +1,8 @@
 """choice.py: ids of each kind of tokenizer against the tokenizer itself."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,11 @@ from fairseq.data import Dictionary
 from transformers import AutoTokenizer
 
 from roberta_small.common.errors import UserError
+from roberta_small.experiments.inputs.prepare import _content
+from roberta_small.preprocess import dataset
 from roberta_small.preprocess.readers.lines import read_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL, carried_size, choose, is_hub_name, locate
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur <b> 5 < 6", "bon" * 40]
 
@@ -51,6 +56,61 @@ def test_files_of_a_tokenizer_are_those_that_decide_its_ids(tmp_path):
     assert str(folder / "tokenizer.json") in locate(str(folder)).files
     assert locate(str(folder / MODEL), "dict.txt").files == [str(folder / MODEL), "dict.txt"]
     assert locate("xlm-roberta-base").files == []
+
+
+SLOW = {
+    "bert": (tiny_tokenizers.bert, ["vocab.txt"]),
+    "roberta": (tiny_tokenizers.roberta, ["merges.txt", "vocab.json"]),
+    "flaubert": (tiny_tokenizers.flaubert, ["merges.txt", "vocab.json"]),
+    "xlm-roberta": (tiny_tokenizers.xlm_roberta, [MODEL]),
+    "camembert": (tiny_tokenizers.camembert, [MODEL]),
+}
+"""Family -> its tokenizer, and the files of its vocabulary."""
+
+
+def names(located):
+    return sorted(Path(file).name for file in located.files)
+
+
+@pytest.mark.parametrize("family", SLOW)
+def test_a_folder_of_a_model_needs_only_the_vocabulary_of_its_tokenizer(family, tmp_path, text, scratch):
+    make, vocabulary = SLOW[family]
+    folder = make(tmp_path / family, fast=False)
+    assert names(locate(str(folder))) == sorted([*vocabulary, "tokenizer_config.json"])
+    wanted = [TransformersEncoder(str(folder)).tokenizer(line)["input_ids"] for line in TEXTS]
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    assert names(locate(str(folder))) == vocabulary
+    chosen = choose(str(folder), None, [text], scratch)
+    for row, ids in zip(encode(chosen, text), wanted, strict=False):
+        assert [chosen.encoder.order[i] for i in [chosen.init_token, *row]] == ids
+
+
+def test_a_vocabulary_without_the_configuration_of_a_model_is_no_tokenizer(tmp_path):
+    (tmp_path / "vocab.txt").write_text("le\nlivre\n")
+    with pytest.raises(UserError, match="no tokenizer in this folder"):
+        locate(str(tmp_path))
+    (tmp_path / "dict.txt").write_text("A 1\nC 1\n")
+    assert locate(str(tmp_path)).symbols == "characters"
+
+
+@pytest.mark.parametrize("family", SLOW)
+def test_another_vocabulary_is_another_request_and_another_tokenizer(family, tmp_path):
+    make, vocabulary = SLOW[family]
+    folder, data = make(tmp_path / "one", fast=False), tmp_path / "reviews.csv"
+    tiny_tokenizers.write_csv(data, ("bad", "good"))
+    request = dataset.Options(train=(str(data),), tokenizer=str(folder)).request()
+    content = _content(locate(str(folder)))
+    shutil.copytree(folder, tmp_path / "two")
+    assert _content(locate(str(tmp_path / "two"))) == content
+    for name in vocabulary:
+        path = folder / name
+        before = path.read_bytes()
+        path.write_bytes(before + b"x\n")
+        changed = dataset.Options(train=(str(data),), tokenizer=str(folder)).request()
+        assert changed["sha256"] != request["sha256"]
+        assert _content(locate(str(folder))) != content
+        path.write_bytes(before)
 
 
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
