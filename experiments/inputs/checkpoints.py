@@ -98,35 +98,26 @@ def require_convertible(given: Path, flag: str) -> None:
     To be called before data are prepared, because it reads only this file. Of a model on the hub, the other
     files are downloaded if it can be represented, so that a failure is reported early, too.
     """
-    from roberta_small.common import families
     from roberta_small.preprocess.tokenization.choice import is_hub_name
 
-    folder = transformers_folder(given)
-    on_hub = folder is None and not given.exists() and is_hub_name(str(given))
-    if on_hub:
-        folder = _with_config(str(given))
-    if folder is not None and (folder / CONFIG).is_file():
-        try:
-            reason = families.refusal(families.read_config(folder / CONFIG))
-        except UserError as error:
-            raise UserError(str(error).replace(str(folder), str(given))) from None
-        if reason is not None:
-            raise UserError(f"{given}: {reason}")
-    if on_hub:
+    if (folder := transformers_folder(given)) is not None:
+        _require_family(folder, str(given))
+    elif not given.exists() and is_hub_name(str(given)):
         _downloaded(str(given), flag)
 
 
-def _with_config(name: str) -> Path | None:
-    """A folder with the config.json of a model on the hub; None if the hub cannot be read.
+def _require_family(folder: Path, source: str) -> None:
+    """Raise `UserError`, naming `source`, if its model cannot be represented in fairseq."""
+    from roberta_small.common import families
 
-    `_downloaded` reports then why.
-    """
-    with missing_package_is_reported():
-        from huggingface_hub import snapshot_download
+    if not (folder / CONFIG).is_file():
+        return
     try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG], ignore_patterns=TOP_LEVEL))
-    except Exception:  # the hub's library raises errors of many kinds
-        return None
+        reason = families.refusal(families.read_config(folder / CONFIG))
+    except UserError as error:
+        raise UserError(str(error).replace(str(folder), source)) from None
+    if reason is not None:
+        raise UserError(f"{source}: {reason}")
 
 
 def flag_of(init: str) -> str:
@@ -212,16 +203,23 @@ def _is_ours(path: Path) -> bool:
 
 
 def _downloaded(name: str, flag: str) -> Path:
-    """The files of a model on the hub, in Hugging Face's own cache; raises `UserError` if there are none."""
+    """The files of a model on the hub, in Hugging Face's own cache.
+
+    Raises `UserError` if there are none, and before the weights are downloaded if they cannot be represented.
+    """
     with missing_package_is_reported():
         from huggingface_hub import snapshot_download
     print(f"{name}: loading from the Hugging Face hub", file=sys.stderr)  # without a network it retries
     text = [f"*{suffix}" for suffix in TEXT_SUFFIXES]
     try:
+        folder = Path(snapshot_download(name, allow_patterns=[CONFIG], ignore_patterns=TOP_LEVEL))
+        _require_family(folder, name)
         folder = Path(snapshot_download(name, allow_patterns=[*text, SAFETENSORS], ignore_patterns=TOP_LEVEL))
         if not any(folder.glob(SAFETENSORS)):
             snapshot_download(name, allow_patterns=[PICKLES], ignore_patterns=TOP_LEVEL)
         snapshot_download(name, allow_patterns=[POOLING])
+    except UserError:
+        raise
     except Exception as error:  # the hub's library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(
