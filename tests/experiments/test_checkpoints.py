@@ -198,7 +198,7 @@ def test_errors_name_the_model_on_the_hub(camembert, hub, monkeypatch, tmp_path)
     hub("user/bert", source)
     with pytest.raises(UserError) as error:
         resolve(Path("user/bert"), "--pretrained")
-    assert str(error.value).startswith("user/bert/config.json: ")
+    assert str(error.value).startswith("user/bert: ")
     assert "snapshots" not in str(error.value)
 
 
