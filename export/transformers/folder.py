@@ -46,7 +46,11 @@ from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusa
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import MASK
 from roberta_small.preprocess.tokenization.encoder import load_model
-from roberta_small.preprocess.tokenization.transformers_encoder import DIVIDED, TransformersEncoder, text_only
+from roberta_small.preprocess.tokenization.transformers_encoder import (
+    TransformersEncoder,
+    has_divided_names,
+    text_only,
+)
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CODE = Path(__file__).with_name("tokenization_pieces.py")
@@ -152,11 +156,10 @@ def write_transformers_tokenizer(
     if text_format.plain_text:
         config = read_object(folder / TOKENIZER_CONFIG, "save the tokenizer again")
         config["split_special_tokens"] = True
-        if tokenizer.is_fast:
-            content = text_only(tokenizer)
-            if content["model"]["type"] in DIVIDED:
-                config["tokenizer_class"] = GENERAL_CLASS
-                atomic_write(folder / "tokenizer.json", json.dumps(content, ensure_ascii=False) + "\n")
+        if has_divided_names(tokenizer):
+            config["tokenizer_class"] = GENERAL_CLASS
+            content = json.dumps(text_only(tokenizer), ensure_ascii=False)
+            atomic_write(folder / "tokenizer.json", content + "\n")
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     shutil.copyfile(dictionary, folder / "dict.txt")
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -23,6 +23,7 @@ from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.model import Model, open_model
 from roberta_small.export.transformers.folder import (
+    GENERAL_CLASS,
     MEAN_CODE,
     STANDARD,
     TextFormat,
@@ -35,8 +36,8 @@ from roberta_small.export.transformers.folder import (
 )
 from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Counterpart, Verification, verify
-from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
-from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from roberta_small.preprocess.dictionary import BOS, EOS, MASK, NO_SEPARATOR
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder, has_divided_names
 
 PROOF = "proof.json"
 """File with the result of the comparison and the SHA-256 of the compared files."""
@@ -133,9 +134,10 @@ def model_card(origin: Model, source: Source, verification: Verification, parame
     """The model card, README.md of the folder `name`: origin, quality and limits."""
     task = TASKS[origin.checkpoint.is_classifier]
     parts = [
-        f"---\nlibrary_name: transformers\npipeline_tag: {task}\ntags:\n- roberta\n- fairseq\n---\n",
+        f"---\nlibrary_name: transformers\npipeline_tag: {task}\n"
+        f"tags:\n- {source.family.name}\n- fairseq\n---\n",
         f"# {name}\n",
-        _what(origin, parameters),
+        _what(origin, source, parameters),
         f"```python\n{_usage(origin, task, name, own_code=source.pools_by_mean)}```\n",
         "## Origin\n",
         "".join(f"- {line}\n" for line in _provenance(origin, source)),
@@ -150,7 +152,7 @@ def model_card(origin: Model, source: Source, verification: Verification, parame
     return "\n".join(parts)
 
 
-def _what(origin: Model, parameters: int) -> str:
+def _what(origin: Model, source: Source, parameters: int) -> str:
     if not origin.checkpoint.is_classifier:
         kind = "A masked language model"
     else:
@@ -161,8 +163,8 @@ def _what(origin: Model, parameters: int) -> str:
         elif not origin.labels.kind.exclusive:
             kind += ", any number of them for a text"
     return (
-        f"{kind}: a RoBERTa of {parameters:,} parameters, trained with fairseq and converted to "
-        "Transformers, weights unchanged.\n"
+        f"{kind}. Its encoder is Transformers' `{source.family.classes[2]}`, and it has {parameters:,} "
+        "parameters. It was trained with fairseq and converted to Transformers, with the same logits.\n"
     )
 
 
@@ -171,9 +173,12 @@ def _usage(origin: Model, task: str, name: str, *, own_code: bool) -> str:
     own_code = own_code or origin.tokenizer.model is not None
     trust = ", trust_remote_code=True" if own_code else ""
     if not origin.checkpoint.is_classifier:
+        mask = MASK
+        if isinstance(origin.encoder, TransformersEncoder):
+            mask = origin.encoder.tokenizer.mask_token
         return (
             f'from transformers import pipeline\n\nfill = pipeline("{task}", model="{name}"{trust})\n'
-            'fill("Un <mask> captivant.")\n'
+            f'fill("Un {mask} captivant.")\n'
         )
     call = (
         'classify({"text": "First.", "text_pair": "Second."}' if origin.pairs else 'classify(["A sentence."]'
@@ -200,10 +205,21 @@ def _provenance(origin: Model, source: Source) -> list[str]:
             lines.append(f"initial weights: SHA-256 `{start['sha256']}`")
     lines.append(f"dictionary: {source.vocabulary:,} entries, SHA-256 `{digests['dictionary']}`")
     if isinstance(origin.encoder, TransformersEncoder):
-        lines.append(f"tokenizer: Transformers' `{type(origin.encoder.tokenizer).__name__}`, unchanged")
+        lines.append(f"tokenizer: {_tokenizer(origin, origin.encoder)}")
     else:
         lines.append(f"SentencePiece model: SHA-256 `{digests['sentencepiece_model']}`")
     return lines
+
+
+def _tokenizer(origin: Model, encoder: TransformersEncoder) -> str:
+    """The tokenizer of training, and what `write_transformers_tokenizer` changed."""
+    found = f"Transformers' `{type(encoder.tokenizer).__name__}`"
+    if not origin.checkpoint.is_classifier:
+        return f"{found}, with the same ids"
+    how = "`split_special_tokens`"
+    if has_divided_names(encoder.tokenizer):
+        how = f"an additional pre-tokenizer in tokenizer.json, which the class `{GENERAL_CLASS}` loads"
+    return f"{found}, with the same ids; names of special tokens in a text are read as text ({how})"
 
 
 def _quality(origin: Model) -> list[str]:

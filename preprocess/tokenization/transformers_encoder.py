@@ -216,6 +216,11 @@ class TransformersEncoder:
         return plain
 
 
+def has_divided_names(tokenizer: Any) -> bool:
+    """Whether `text_only` divides the names of special tokens."""
+    return tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ in DIVIDED
+
+
 def text_only(tokenizer: Any) -> dict[str, Any]:
     """The tokenizer.json of a tokenizer that, with `split_special_tokens`, reads every text as text.
 
@@ -223,7 +228,7 @@ def text_only(tokenizer: Any) -> dict[str, Any]:
     of special tokens, which it would still find. They are therefore divided after their first character.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    if content["model"]["type"] in DIVIDED:
+    if has_divided_names(tokenizer):
         names = sorted({token for token in tokenizer.all_special_tokens if len(token) > 1})
         divided = [
             {

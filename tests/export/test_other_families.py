@@ -1,12 +1,14 @@
 """BERT, DistilBERT, ELECTRA and FlauBERT through the packed encoder, against Transformers, and back."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import tiny_models
 import tiny_tokenizers
 import torch
+import yaml
 from tiny_runs import make_run
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -333,3 +335,44 @@ def test_a_folder_of_configuration_weights_and_vocabulary_is_converted(tmp_path,
         SentenceClassifier.from_run(tmp_path / name / "model.pt") for name in ("wanted", "found")
     )
     assert first.probabilities(TEXTS).tolist() == second.probabilities(TEXTS).tolist()
+
+
+def card_of(folder, family, kind):
+    """The model card of a model that is converted there and back, and its front matter."""
+    tiny_models.write(folder / "source", family, kind, **(CLASSES if kind == "classifier" else {}))
+    convert_back(folder / "source", folder / "new/model.pt")
+    convert(folder / "new/model.pt", folder / "again")
+    card = (folder / "again/README.md").read_text(encoding="utf-8")
+    return card, yaml.safe_load(card.split("---\n")[1])
+
+
+@pytest.mark.parametrize("family", [family for family in EVERY if family != "flaubert"])
+def test_the_card_of_a_masked_language_model_has_its_family_and_mask_token(tmp_path, monkeypatch, family):
+    card, head = card_of(tmp_path, family, "masked-lm")
+    assert head["tags"] == [family, "fairseq"]
+    assert f"`{EVERY[family]}Model`" in card
+    assert ("`RobertaModel`" in card) == (family == "roberta")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "source")
+    (usage,) = re.findall(r"^```python\n(.*?)^```", card, flags=re.DOTALL | re.MULTILINE)
+    assert tokenizer.mask_token in usage
+    monkeypatch.chdir(tmp_path)
+    exec(usage)  # the pipeline raises an error for a text without the mask token
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_the_card_of_a_classifier_describes_the_written_tokenizer(tmp_path, family):
+    card, head = card_of(tmp_path, family, "classifier")
+    assert head["tags"] == [family, "fairseq"]
+    (line,) = [line for line in card.splitlines() if line.startswith("- tokenizer: ")]
+    config = json.loads((tmp_path / "again/tokenizer_config.json").read_text())
+    source = AutoTokenizer.from_pretrained(tmp_path / "source")
+    assert f"`{type(source).__name__}`" in line
+    assert "unchanged" not in line
+    if family == "flaubert":  # written in Python, without tokenizer.json
+        added = False
+    else:
+        contents = [json.loads((tmp_path / n / "tokenizer.json").read_text()) for n in ("source", "again")]
+        added = contents[0]["pre_tokenizer"] != contents[1]["pre_tokenizer"]
+    assert added == (family in ("camembert", "xlm-roberta"))
+    assert ("pre-tokenizer" in line) == added
+    assert not added or f"`{config['tokenizer_class']}`" in line
