@@ -18,6 +18,8 @@ class Sizes:
     """Its tokens, including padding: `--max-tokens-valid` of the recipes."""
     prediction_tokens: int
     """Tokens of a batch in prediction, including padding: default of `--max-tokens`."""
+    teacher_tokens: int
+    """Tokens of a batch of the teacher of a distillation."""
     loss_rows: int
     """Positions whose scores over the vocabulary have a softmax at a time."""
     loss_block_bytes: int
@@ -32,6 +34,7 @@ CPU = Sizes(
     valid_sentences=64,
     valid_tokens=4096,
     prediction_tokens=4096,
+    teacher_tokens=8192,
     loss_rows=128,  # 16 MB of fp32 for 32,000 vocabulary entries
     # malloc maps larger tensors again each time, and the page faults cost more than the product.
     loss_block_bytes=32 << 20,
@@ -42,6 +45,7 @@ GPU = Sizes(
     valid_sentences=1024,
     valid_tokens=65536,
     prediction_tokens=65536,
+    teacher_tokens=65536,
     loss_rows=2048,  # 262 MB
     loss_block_bytes=256 << 20,
     loss_columns=1 << 20,

@@ -25,8 +25,9 @@ from roberta_small.experiments.recipe.recipe import Recipe
 CPUINFO = Path("/proc/cpuinfo")
 PROBE = """
 import contextlib, ctypes, torch.cuda
-mode, COMPUTE_MODE = ctypes.c_int(), 20  # CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; torch does not have it
+COMPUTE_MODE = 20  # CU_DEVICE_ATTRIBUTE_COMPUTE_MODE; torch does not have it
 for number in range(torch.cuda.device_count()):
+    mode = ctypes.c_int()
     free, _ = torch.cuda.mem_get_info(number)
     with contextlib.suppress(OSError):  # no such library with AMD's GPUs
         ctypes.CDLL("libcuda.so.1").cuDeviceGetAttribute(ctypes.byref(mode), COMPUTE_MODE, number)

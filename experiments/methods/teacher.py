@@ -34,6 +34,7 @@ from tqdm import tqdm
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, atomic_write, read_object, sha256
+from roberta_small.common.sizes import sizes_of
 from roberta_small.common.tables import duration
 from roberta_small.eval.model import AUTO, Model, open_model
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device
@@ -48,8 +49,6 @@ from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS, UNK, WO
 
 SHARD_TOKENS = 1 << 18
 """Tokens of a shard, of which each may have a vector: 200 MB for 384 dimensions."""
-MAX_TOKENS = 8192
-"""Tokens of a batch of the teacher."""
 PENDING = "pending.json"
 """The record of the shards that are complete, until all are."""
 VERSION = 2
@@ -288,7 +287,8 @@ def _write_shard(
     sizes = np.array([len(row) if teacher.vectors == TOKENS else 1 for row in rows])
     begin = np.cumsum([0, *sizes])
     found: NDArray[np.float16] | None = None
-    for batch in batches(np.array([len(row) for row in theirs]), MAX_TOKENS):
+    tokens = sizes_of(teacher.device.type).teacher_tokens
+    for batch in batches(np.array([len(row) for row in theirs]), tokens):
         hidden = _hidden(teacher, [theirs[i] for i in batch])
         for index, vectors in zip(batch.tolist(), hidden, strict=True):
             if found is None:

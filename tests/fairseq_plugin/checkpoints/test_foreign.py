@@ -115,6 +115,21 @@ def test_initial_weights_need_only_the_architecture_and_the_weights(trained, tmp
             torch.testing.assert_close(found[key], weight, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_hidden_states_are_those_of_the_same_weights(trained, tmp_path, change):
+    """As of the teacher of a distillation."""
+    state = torch.load(trained[1], weights_only=False)
+    change(state)
+    torch.save(state, tmp_path / "foreign.pt")
+    ids_BL = torch.tensor([[0, 5, 6, 7, 2]])
+    with torch.no_grad():
+        wanted, found = (
+            build_encoder(read_checkpoint(path), torch.device("cpu"), "fp32")(ids_BL, features_only=True)[0]
+            for path in (trained[1], tmp_path / "foreign.pt")
+        )
+    torch.testing.assert_close(found, wanted, atol=2e-2 if change is in_half_precision else 1e-6, rtol=0)
+
+
 @pytest.fixture
 def unregistered(trained, tmp_path):
     """The checkpoint with another name of its architecture, as a plugin of another program gives it."""
