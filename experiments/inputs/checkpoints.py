@@ -36,7 +36,7 @@ CONVERSION = 4
 """Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
 MODEL, RECORD = "model.pt", "conversion.json"
 CONFIG = "config.json"
-TEXT_SUFFIXES = (".json", ".txt", ".model")
+TEXT_SUFFIXES = (".json", ".txt", ".model", ".codes")
 """Of configuration, dictionary and tokenizer."""
 SAFETENSORS, PICKLES = "*.safetensors", "pytorch_model*.bin"
 TOP_LEVEL = "*/*"
