@@ -49,7 +49,7 @@ test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full
 	RS_EVIDENCE=results/faults/faults.json OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults
 	RS_GENERATED=$${RS_GENERATED:-500} OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto $(GENERATED)
 
-test-checkpoints: $(VENV)/installed  ## real checkpoints of others, there and back (8 minutes; a package index, 0.8 GB in data/checkpoints)
+test-checkpoints: $(VENV)/installed  ## real checkpoints of others, there and back (10 minutes; a package index, 0.8 GB in data/checkpoints)
 	CUDA_VISIBLE_DEVICES= RS_EVIDENCE=results/faults/checkpoints.json $(BIN)/python -m pytest -m checkpoints tests/checkpoints
 
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
