@@ -15,11 +15,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import warnings
 import weakref
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -786,11 +786,12 @@ def _lines(process: subprocess.Popen[str], bar: tqdm) -> Iterator[str]:
 
 def _packed(folder: Path) -> bytes:
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        archive.add(folder, ".")
+    with zipfile.ZipFile(stream, "w") as archive:
+        for path in sorted(folder.rglob("*")):
+            archive.write(path, path.relative_to(folder))
     return stream.getvalue()
 
 
 def _unpack(content: bytes, folder: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        archive.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(folder)

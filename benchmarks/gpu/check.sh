@@ -7,8 +7,9 @@
 #   tests      pytest -m cuda
 #   updates    losses of 20 updates on the GPU against the CPU
 #   timing     milliseconds, kernels and waits of an update
-#   train      six runs of the reference recipe for an epoch, and eval on both devices
+#   train      six runs of the reference recipe for an epoch, one of them resumed, and eval on both devices
 #   methods    the same with the Transformers Trainer and with LoRA
+#   pretrain   a masked language model, and a student of one of the runs
 #   floor, finetune, masked-lm, classify, base      comparisons of python -m benchmarks, short
 #
 # OUT      folder for summary.txt and the logs (default: gpu-output)
@@ -19,7 +20,7 @@ set -u
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." || exit
 root=$PWD
 out=${OUT:-gpu-output} device=${DEVICE:-cuda} limit=${LIMIT:-560} base=${PYTHON:-python3}
-all="machine tests updates timing train methods floor finetune masked-lm classify base"
+all="machine tests updates timing train methods pretrain floor finetune masked-lm classify base"
 steps=" ${*:-$all} "
 mkdir -p "$out"
 out=$(cd -- "$out" && pwd)
@@ -63,17 +64,17 @@ fi
 export python
 
 data=$work/data dictionary=pretrained/roberta_small_fr/dict.txt weights=pretrained/roberta_small_fr/model.safetensors
-tiny=() collect=() process=90 sentences=3200 few="--updates 400 --warm-up 200" long="--updates 300 --warm-up 150 --batch-size 32" limits="--max-epoch 1"
+tiny=() collect=() process=90 sentences=3200 few="--updates 400 --warm-up 200" long="--updates 300 --warm-up 150 --batch-size 32" limits="--max-epoch 1" longer="--max-epoch 2" tokens=300k small=
 start="--seeds 1 2 3 --inits random pretrained --pretrained $weights"
 tuned="--seeds 1 --inits pretrained --pretrained $weights"
 if [ "$device" = cpu ]; then
-    tiny=(--tiny) collect=(--collect-only) process=600 sentences=64 few="--updates 5 --warm-up 1" long="--updates 3 --warm-up 1 --batch-size 1" limits="--max-update 2"
+    tiny=(--tiny) collect=(--collect-only) process=600 sentences=64 few="--updates 5 --warm-up 1" long="--updates 3 --warm-up 1 --batch-size 1" limits="--max-update 2" longer="--max-update 4" tokens=2k small="--encoder-layers 1"
     start="--seeds 1 --inits random" tuned=$start
     head -n 2000 "$dictionary" >"$work/dict.txt"
     dictionary=$work/dict.txt
     export OMP_NUM_THREADS=1 # more threads wait for each other on a busy machine
 fi
-export data limits start tuned
+export data limits longer start tuned tokens small
 step data 60 "$python" -m benchmarks.gpu.data "$dictionary" "$data" --train "$sentences"
 
 machine() {
@@ -86,7 +87,7 @@ train() { # OUT WORDS...
     "$python" -P -m roberta_small train --data "$data/reviews" --device "$device" --out "$@" -- $limits
 }
 trained() {
-    train "$work/runs" $start || return
+    train "$work/runs" $start && limits=$longer train "$work/runs" --seeds 1 --inits random || return
     for place in "$device" cpu; do
         "$python" -P -m roberta_small evaluate --checkpoint "$work"/runs/fairseq/*/seed1 --data "$data/reviews" \
             --device "$place" --precision fp32 --draws 100 || return
@@ -96,13 +97,20 @@ methods() {
     train "$work/trainer" --method transformers --seeds 1 --inits random --precision bf16 &&
         train "$work/lora" --method lora $tuned --precision bf16
 }
-export -f machine train trained methods
+pretrained() {
+    pretrain "$work/lm" && pretrain "$work/student" --teacher "$work/runs/fairseq/random/seed1"
+}
+pretrain() { # OUT WORDS...
+    "$python" -P -m roberta_small pretrain --data "$data/corpus" --tokens "$tokens" --device "$device" --out "$@" -- $small
+}
+export -f machine train trained methods pretrain pretrained
 step machine 60 bash -c machine
 step tests 150 "$python" -m pytest -m cuda "${collect[@]}" -rA -p no:cacheprovider tests/fairseq_plugin
 step updates 100 "$python" -m benchmarks.gpu.checks updates "$data" --device "$device" "${tiny[@]}" --out "$out"
 step timing 200 "$python" -m benchmarks.gpu.checks timing "$data" --device "$device" "${tiny[@]}" --out "$out"
 step train 160 bash -c trained
 step methods 120 bash -c methods
+step pretrain 90 bash -c pretrained
 
 compare() { # NAME SECONDS WORDS...
     local name=$1 most=$2

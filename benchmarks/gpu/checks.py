@@ -65,7 +65,7 @@ class Checks:
         self.rows.append({"name": name, **values})
         state = {True: "ok  ", False: "FAIL"}.get(values.pop("ok", None), "    ")
         shown = [f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()]
-        print(f"{state} {name:36} {'  '.join(shown)}", flush=True)
+        print(f"{state} {name:38} {'  '.join(shown)}", flush=True)
 
     def trainer(self, words: Sequence[object], device: str) -> Trainer:
         """The trainer of a command line of fairseq-train."""
@@ -85,14 +85,19 @@ class Checks:
         return [word for pair in sizes.flags().items() for word in pair]
 
     def updates(self) -> None:
-        """Losses without dropout."""
-        words = [self.data / "reviews", *CLASSIFY, *self.sizes("small"), *NO_DROPOUT, "--batch-size", 8]
+        """Losses without dropout, of a classifier and of a masked language model."""
+        sizes = [*self.sizes("small"), *NO_DROPOUT]
+        self.compare("classifier", [self.data / "reviews", *CLASSIFY, *sizes, "--batch-size", 8])
+        self.compare("masked LM", [self.data / "corpus", *MASKED, *sizes, "--batch-size", 4])
+
+    def compare(self, name: str, words: Sequence[object]) -> None:
+        """Losses of the device in both precisions with those of a CPU in fp32."""
         expected: list[float] = []
         for device, precision in (("cpu", "fp32"), (self.device, "fp32"), (self.device, "bf16")):
             found = self.losses(self.trainer([*words, "--precision", precision], device))
             expected = expected or found
             off = max(abs(a - b) for a, b in zip(found, expected, strict=True))
-            self.note(f"{self.compared} updates, {device} {precision}", last=found[-1], off=off,
+            self.note(f"{name}, {self.compared} updates, {device} {precision}", last=found[-1], off=off,
                       ok=off < LIMITS[precision])  # fmt: skip
 
     def losses(self, trainer: Trainer) -> list[float]:
@@ -114,13 +119,15 @@ class Checks:
         self.time("masked LM, 32 blocks", blocks)
 
     def time(self, name: str, words: Sequence[object]) -> None:
-        """Wall and CPU milliseconds of an update, and what the profiler counts."""
+        """Milliseconds of an update (wall, CPU) and of a batch (CPU), and what the profiler counts."""
         metrics.get_smoothed_values("default")  # logs the last update, which holds the trainer before
         if self.device != "cpu":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         trainer = self.trainer([*words, "--precision", "bf16"], self.device)
+        making = time.process_time()
         samples = batches(trainer, self.warm_up + self.timed)
+        making = (time.process_time() - making) / len(samples)
         # All batches: a CUDA graph is recorded when a size of batches occurs for the second time.
         for sample in samples if self.device == "cpu" else [*samples, *samples]:
             trainer.train_step([sample])
@@ -132,7 +139,7 @@ class Checks:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         tokens = statistics.mean(float(sample["ntokens"]) for sample in samples[self.warm_up :])
         profile = self.profile(name, trainer, samples[-PROFILED:])
-        profile["graphs"] = len(graphs.of(trainer.model))
+        profile |= {"graphs": len(graphs.of(trainer.model)), "batch_ms": 1e3 * making}
         self.note(name, ms=1e3 * wall / self.timed, cpu_ms=1e3 * cpu / self.timed, tokens=tokens, **profile)
 
     def synchronize(self) -> None:
