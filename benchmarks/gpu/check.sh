@@ -101,7 +101,7 @@ pretrained() {
     pretrain "$work/lm" && pretrain "$work/student" --teacher "$work/runs/fairseq/random/seed1"
 }
 pretrain() { # OUT WORDS...
-    "$python" -P -m roberta_small pretrain --data "$data/corpus" --tokens "$tokens" --device "$device" --out "$@" -- $small
+    "$python" -P -m roberta_small pretrain --data "$data/corpus" --tokens "$tokens" --device "$device" --out "$@" -- --required-batch-size-multiple 1 $small
 }
 export -f machine train trained methods pretrain pretrained
 step machine 60 bash -c machine
