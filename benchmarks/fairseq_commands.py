@@ -27,8 +27,6 @@ STOCK = {
 NOTHING_BUT_UPDATES = {"--disable-validation": "", "--no-save": ""}
 SAME_VARIABLES = ", our variables"
 """Suffix of the control contender, which measures the effect of our environment variables alone."""
-FP16 = {"--fp16": ""}
-"""What makes stock fairseq fast on a GPU; its `--bf16` is for TPUs."""
 TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 """Without it, stock fairseq cannot read its own checkpoints with torch 2.6 or later."""
 
@@ -55,16 +53,22 @@ def command(who: str, settings: Settings, recipe: str, data: Path, changes: Mapp
     return [str(data), *words, *fairseq_flags.loading(words, settings.machine.cpu)]
 
 
+def stock_precision(settings: Settings) -> tuple[str, dict[str, str]]:
+    """The name and the flags of the fastest arithmetic of stock fairseq; its `--bf16` is for TPUs."""
+    return ("fp32", {}) if settings.machine.cpu else ("fp16", {"--fp16": ""})
+
+
 def stock(words: Callable[[Mapping[str, str]], tuple[str, ...]], settings: Settings) -> list[Contender]:
     """Stock fairseq in fp32, and at its fastest; `words` are those of its command with further flags.
 
     On a CPU, what makes it faster are our environment variables, on a GPU also fp16.
     """
-    fp32, fastest = Contender("stock fairseq, fp32", words({})), f"stock fairseq, fp32{SAME_VARIABLES}"
-    more: Mapping[str, str] = {}
-    if not settings.machine.cpu:
-        more, fastest = FP16, f"stock fairseq, fp16{SAME_VARIABLES}"
-    return [fp32, Contender(fastest, words(more), tuned(settings), quick=True)]
+    precision, flags = stock_precision(settings)
+    fastest = f"stock fairseq, {precision}{SAME_VARIABLES}"
+    return [
+        Contender("stock fairseq, fp32", words({})),
+        Contender(fastest, words(flags), tuned(settings), quick=True),
+    ]
 
 
 def classes(settings: Settings) -> int:

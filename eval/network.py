@@ -327,10 +327,8 @@ def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) 
     task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
     with torch.random.fork_rng(devices=[]), WithoutInitialization():
         model = model_class.build_model(arguments, task)
-        # In checkpoints of 2019, the encoder is a `decoder`.
-        if not any(
-            key.startswith((LM_HEAD, LM_HEAD.replace("encoder", "decoder"))) for key in checkpoint.weights
-        ):
+        # Below `encoder`, or `decoder` in checkpoints of 2019.
+        if not any(".lm_head." in key for key in checkpoint.weights):
             model.encoder.lm_head = None
         for name in {key.split(".")[1] for key in checkpoint.weights if key.startswith(HEADS)}:
             model.register_classification_head(name, num_classes=len(checkpoint.weights[head_weight(name)]))

@@ -786,7 +786,7 @@ def _lines(process: subprocess.Popen[str], bar: tqdm) -> Iterator[str]:
 
 def _packed(folder: Path) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with zipfile.ZipFile(stream, "w", strict_timestamps=False) as archive:
         for path in sorted(folder.rglob("*")):
             archive.write(path, path.relative_to(folder))
     return stream.getvalue()

@@ -17,7 +17,7 @@ from benchmarks.comparisons.finetune import (
     transformers_model,
     transformers_options,
 )
-from benchmarks.fairseq_commands import FP16, SAME_VARIABLES
+from benchmarks.fairseq_commands import SAME_VARIABLES
 from benchmarks.measure import Contender, compare, execute, python, say, timed
 from benchmarks.settings import Settings
 
@@ -59,13 +59,15 @@ def run(settings: Settings) -> dict[str, Any]:
 def contenders(settings: Settings) -> list[Contender]:
     """fairseq-validate, our eval, Transformers, and int8 on a CPU."""
     tuned = fairseq_commands.tuned(settings)
+    precision, flags = fairseq_commands.stock_precision(settings)
     # A CPU is fastest without padding, which fairseq-validate does not avoid.
-    size, flags = (1, {"--cpu": ""}) if settings.machine.cpu else (STOCK_GPU_BATCH_SIZE, FP16)
+    size = 1 if settings.machine.cpu else STOCK_GPU_BATCH_SIZE
+    flags |= {"--cpu": ""} if settings.machine.cpu else {}
     words = {"--path": str(fairseq_commands.checkpoint("stock", settings)), "--valid-subset": "test"}
     words |= {"--batch-size": str(size), "--log-format": "json", "--log-interval": 1000}
     words |= {"--task": "sentence_prediction", "--criterion": "sentence_prediction"}
     validate = timed(fairseq_validate, settings.data, *fairseq_commands.flatten(words | flags))
-    name = f"stock fairseq, {'fp32' if settings.machine.cpu else 'fp16'}, batches of {size}"
+    name = f"stock fairseq, {precision}, batches of {size}"
     found = [Contender(name, validate, fairseq_commands.TRUST, quick=True)]
     path = fairseq_commands.checkpoint("ours", settings)
     for name, precision in ENGINES.items():

@@ -47,7 +47,7 @@ def contenders(settings: Settings) -> list[Contender]:
     parts: dict[str, Any] = {"scale": len(SEEDS), "note": f"2 of 6 runs, times {len(SEEDS)}"}
     trust, shell = fairseq_commands.TRUST, ("sh", "-ec")
     both = f"{first} &\nfirst=$!\n{second}\nwait $first"
-    stock = f"stock fairseq, {'fp32' if settings.machine.cpu else 'fp16'}"
+    stock = f"stock fairseq, {fairseq_commands.stock_precision(settings)[0]}"
     found = [
         Contender(f"{stock}, one run after another", (*shell, f"{first}\n{second}"), trust, **parts),
         Contender(f"{stock}, two runs at a time", (*shell, both), trust | share, quick=True, **parts),
@@ -77,7 +77,7 @@ def _stock(settings: Settings, init: str) -> list[str]:
         "--save-dir": str(folder),
         "--tensorboard-logdir": str(folder / "tensorboard"),
     }
-    changes |= {} if settings.machine.cpu else fairseq_commands.FP16
+    changes |= fairseq_commands.stock_precision(settings)[1]
     flags = fairseq_commands.command("stock", settings, "reference", settings.data, changes)
     start = ["--restore-file", str(fairseq_commands.checkpoint("stock", settings)), *RESETS]
     return [*flags, *(start if init == "pretrained" else [])]

@@ -158,7 +158,7 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
         return Teacher(checkpoint, network, device, ids, lambda rows: [ids[row] for row in rows], precision)
     if not any(name.startswith(WORD_START) for name in symbols):
         raise UserError(
-            f"{dictionary}: not pieces of SentencePiece, from which the teacher's text could be restored; "
+            f"{dictionary}: not subword tokens of SentencePiece, from which the text could be restored; "
             "binarize the text with a SentencePiece model"
         )
     shortening = replace(text, format=replace(text.format, shorten=True))

@@ -25,7 +25,7 @@ from roberta_small.common.sizes import CPU, GPU
 from roberta_small.common.startup import import_of_fairseq
 
 LM_WORKERS = 8
-"""Processes that make batches of a language model for a GPU: a block of 256 tokens takes them 0.8 ms."""
+"""Processes that make batches of a language model for a GPU: 32 blocks of 256 tokens take one 7 ms."""
 
 
 def check(words: Sequence[str]) -> None:

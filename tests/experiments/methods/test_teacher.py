@@ -153,7 +153,7 @@ def test_text_that_cannot_be_restored_is_an_error(tmp_path, text):
     tiny_models.write(tmp_path / "teacher", "bert", "encoder")
     convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
     (tmp_path / "dict.txt").write_text("xyzzy 3\nplugh 2\n")
-    with pytest.raises(teachers.UserError, match=r"dict\.txt: not pieces of SentencePiece"):
+    with pytest.raises(teachers.UserError, match=r"dict\.txt: .*SentencePiece"):
         teachers.open_teacher(
             tmp_path / "converted/model.pt", tmp_path / "dict.txt", torch.device("cpu"), "fp32"
         )
