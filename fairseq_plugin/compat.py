@@ -119,7 +119,7 @@ PATCHES = (
     Patch(
         "fairseq.tasks.FairseqTask.train_step",
         "training.graphs:replaying",
-        "on a GPU, forward and backward pass of a classifier are one CUDA graph",
+        "on a GPU, forward and backward pass of a classifier are one CUDA graph, the update another one",
     ),
     Patch(
         "fairseq.trainer.Trainer.clip_grad_norm",

@@ -155,6 +155,7 @@ class Checks:
         for sample in prepared:
             trainer.optimizer.zero_grad()
             trainer.task.train_step(sample, trainer.model, trainer.criterion, trainer.optimizer, 0)
+            trainer.optimizer.clip_grad_norm(0.0)
             trainer.optimizer.step()
         seconds = time.process_time() - start
         self.synchronize()

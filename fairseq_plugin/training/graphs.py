@@ -1,4 +1,4 @@
-"""On a GPU, forward and backward pass of a classifier are one CUDA graph.
+"""On a GPU, forward and backward pass of a classifier are one CUDA graph, and the update another one.
 
 An update of a small model consists of some hundred kernels, and launching them takes longer than computing
 them. A CUDA graph is a recorded sequence of kernels that is launched at once, with the same tensors each
@@ -10,7 +10,8 @@ recording fails (memory may not suffice), there is a warning, and training conti
 
 Batches that differ in more than their tokens (an empty text, a last batch with fewer texts), class weights,
 soft labels, pairs with token types, `--pooling last-piece`, other encoders (`--encoder padded`) and criteria,
-and several workers do not use graphs.
+and several workers do not use graphs. The update, from the gradient norm to the weights, is a graph that does
+not depend on the size (`gpu_update`).
 
 Shapes: B sentences, T tokens of a batch, with padding.
 """
@@ -22,7 +23,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from fairseq.tasks import FairseqTask
@@ -47,6 +48,7 @@ WARM_UPS = 2
 """Passes before a graph is recorded: libraries allocate memory and choose kernels in the first ones."""
 SAME_LOSS, SAME_NORM = 1e-4, 1e-2
 """Relative differences that are rounding: the sums of the gradient of embeddings have no fixed order."""
+Result = TypeVar("Result")
 Step = Callable[..., tuple[Tensor, Any, dict[str, Any]]]
 
 
@@ -66,6 +68,7 @@ def replaying(original: Step) -> Step:
         graphs = _graphs.get(model) or _graphs.setdefault(model, Graphs(model))
         if any(parameter.grad is not None for parameter in graphs.parameters):  # added to by this batch
             return step(sample)
+        optimizer.repeat_update(graphs)
         return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
 
     return train_step
@@ -168,8 +171,7 @@ class Graphs:
         for parameter in self.parameters:
             parameter.grad = self.gradients.get(parameter)
         self.pool = self.pool or torch.cuda.graph_pool_handle()
-        # Only this thread must not call CUDA otherwise meanwhile: another one may load the next batch.
-        with torch.cuda.graph(graph.recorded, pool=self.pool, stream=side, capture_error_mode="thread_local"):
+        with self._recording(graph.recorded):
             torch._foreach_zero_(list(self.gradients.values()))
             loss, size, output = step(graph.sample)
         graph.result = loss.detach(), size, output
@@ -180,6 +182,20 @@ class Graphs:
         if not (difference[0] <= SAME_LOSS and difference[1] <= SAME_NORM):
             loss_and_norm = ", ".join(f"{value:.2g}" for value in difference)
             raise RuntimeError(f"relative differences of loss and gradient norm: {loss_and_norm}")
+
+    def _recording(self, graph: torch.cuda.CUDAGraph) -> Any:
+        """A context in which kernels are recorded.
+
+        Only this thread must not call CUDA otherwise meanwhile: another one may load the next batch.
+        """
+        return torch.cuda.graph(graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local")
+
+    def record(self, function: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+        """A graph of the kernels that the function launches, which are not executed, and its result."""
+        graph = torch.cuda.CUDAGraph()
+        with cleaned_up(self), self._recording(graph):
+            result = function()
+        return graph, result
 
     def _norm(self) -> Tensor:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -7,8 +7,9 @@ the bias corrections c1, c2 (1 - beta^t),
     fairseq   p -= lr * sqrt(c2) / c1 * m / (sqrt(v) + eps)
     torch     p -= lr / c1 * m / (sqrt(v) / sqrt(c2) + eps')
 
-which are equal for eps' = eps / sqrt(c2). `FusedAdam.step` sets this value, so that the updates agree up to
-rounding. In both, weight decay is decoupled (Loshchilov & Hutter 2019) and scaled by lr.
+which are equal for eps' = eps / sqrt(c2). On a CPU, `FusedAdam.step` sets this value, so that the updates
+agree up to rounding; on a GPU, see `gpu_update`. Weight decay is decoupled (Loshchilov & Hutter 2019) and
+scaled by lr.
 
 On a CPU, embeddings have sparse gradients: the rows of the tokens in the batch, a few hundred of 32,000.
 Writing, scaling and measuring zeros for the other rows would cost more than the update. For the update, the
@@ -36,6 +37,7 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import distributed
+from roberta_small.fairseq_plugin.training.gpu_update import GpuUpdate, Recorder
 
 LARGE = 1 << 23
 """Elements above which malloc would unmap the memory of a gradient and map it again at each update."""
@@ -112,7 +114,8 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     def zero_grad(self) -> None:
         """Delete the gradients; the memory of large ones is kept for reuse as `parameter.spare_grad`."""
-        self._optimizer.factor, self._optimizer.skip = 1.0, None
+        if self._optimizer.on_gpu is not None:
+            self._optimizer.on_gpu.reset()
         for parameter in self.params:
             gradient = parameter.grad
             large = gradient is not None and not gradient.is_sparse and gradient.numel() >= LARGE
@@ -122,8 +125,8 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     def multiply_grads(self, c: float | Tensor) -> None:
         """Scale all gradients; on a GPU, the update does it."""
-        if self._optimizer.scales:
-            self._optimizer.factor = self._optimizer.factor * c
+        if self._optimizer.on_gpu is not None:
+            self._optimizer.on_gpu.factor = self._optimizer.on_gpu.factor * c
         else:
             torch._foreach_mul_(self._gradients(), c)
 
@@ -134,14 +137,19 @@ class FairseqFusedAdam(FairseqOptimizer):
 
         On a GPU, no weight is changed if the norm is not finite: fairseq reads it after the update.
         """
-        norm = torch.nn.utils.get_total_norm(self._gradients()) * self._optimizer.factor
+        if self._optimizer.on_gpu is not None:
+            return self._optimizer.on_gpu.clip(self._gradients(), max_norm, aggregate_norm_fn)
+        norm = torch.nn.utils.get_total_norm(self._gradients())
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
         if max_norm > 0:
             self.multiply_grads((max_norm / (norm + 1e-6)).clamp(max=1.0))
-        if self._optimizer.scales:
-            self._optimizer.skip = norm.isfinite().logical_not().float()
         return norm
+
+    def repeat_update(self, recorder: Recorder) -> None:
+        """On a GPU, record updates of the gradients to which recorded passes write."""
+        if self._optimizer.on_gpu is not None:
+            self._optimizer.on_gpu.recorder = recorder
 
     def _gradients(self) -> list[Tensor]:
         """All gradients; of sparse ones the values, with the rows of repeated tokens summed."""
@@ -158,43 +166,33 @@ class FairseqFusedAdam(FairseqOptimizer):
 class FusedAdam(torch.optim.AdamW):
     """torch's fused AdamW with fairseq's epsilon, which is the value of `eps` in the groups.
 
-    On a GPU the update itself multiplies the gradients by `factor`, which saves two passes over them, and it
-    changes nothing if `skip` is 1. On a CPU gradients are scaled before it, some of them sparse.
+    On a GPU the update itself scales the gradients, which saves two passes over them (`gpu_update`). On a CPU
+    they are scaled before it, and some of them are sparse.
     """
 
     def __init__(self, params: Iterable[Any], **settings: Any) -> None:
         super().__init__(params, fused=True, **settings)
         self._dense: dict[torch.nn.Parameter, Tensor] = {}
         self._updates: list[int] | None = None
-        self.scales = scales_in_update(self.param_groups[0]["params"][0])
-        self.factor: float | Tensor = 1.0
-        self.skip: Tensor | None = None
+        on_gpu = updates_on_gpu(self.param_groups[0]["params"][0])
+        self.on_gpu = GpuUpdate(self) if on_gpu else None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
         super().load_state_dict(state_dict)
         self._updates = None
+        if self.on_gpu is not None:
+            self.on_gpu.forget_graph()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have a gradient."""
-        with self._dense_gradients(), self._torchs_scaling():
+        if self.on_gpu is not None:
+            self.on_gpu.step(self._next_updates())
+            self.on_gpu.reset()
+            return None
+        with self._dense_gradients():
             return self._fused_step(closure)
-
-    @contextlib.contextmanager
-    def _torchs_scaling(self) -> Iterator[None]:
-        """A context with the attributes of torch's protocol of loss scaling: gradients are divided."""
-        if not self.scales:
-            yield
-            return
-        first = self.param_groups[0]["params"][0]
-        one = torch.ones((), dtype=torch.float32, device=first.device)
-        self.grad_scale, self.found_inf = one / self.factor, self.skip
-        try:
-            yield
-        finally:
-            del self.grad_scale, self.found_inf
-            self.factor, self.skip = 1.0, None
 
     def _fused_step(self, closure: Callable[[], Any] | None) -> Any:
         eps = [group["eps"] for group in self.param_groups]
@@ -243,8 +241,8 @@ class FusedAdam(torch.optim.AdamW):
         return int(torch.stack(steps).max()) if steps else 0
 
 
-def scales_in_update(parameter: Tensor) -> bool:
-    """Whether the update of this parameter scales its gradients: on a GPU."""
+def updates_on_gpu(parameter: Tensor) -> bool:
+    """Whether a parameter is updated on a GPU."""
     return parameter.device.type == "cuda"
 
 

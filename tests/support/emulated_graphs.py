@@ -68,7 +68,7 @@ def on_stream(stream):
 @contextlib.contextmanager
 def recording(graph, pool, stream, capture_error_mode):
     """Record the operations of the context. As torch: if they fail, so does the end, and the stream stays."""
-    before, recorder = STREAMS[-1], Recorder()
+    before, recorder = STREAMS[-1], Recorder()  # as on a GPU, what is recorded is not executed
     STREAMS.append(stream)
     RECORDING.append(recorder)
     try:
@@ -78,6 +78,7 @@ def recording(graph, pool, stream, capture_error_mode):
         raise RuntimeError("operation failed due to a previous error during capture") from error
     finally:
         RECORDING.clear()
+        recorder.undo()
     STREAMS.append(before)
     graph.calls = recorder.calls
     GRAPHS.append(graph)
@@ -86,9 +87,18 @@ def recording(graph, pool, stream, capture_error_mode):
 class Recorder(TorchDispatchMode):
     def __init__(self):
         super().__init__()
-        self.calls = []
+        self.calls, self.written = [], []
+
+    def undo(self):
+        """Give tensors the values that they had before."""
+        with torch.no_grad():
+            for tensor, value in reversed(self.written):
+                tensor.copy_(value)
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        for argument, value in zip(function._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.written += [(tensor.detach(), tensor.detach().clone()) for tensor in tensors(value)]
         result = function(*args, **(kwargs or {}))
         self.calls.append((function, args, kwargs or {}, result))
         return result

@@ -1,5 +1,6 @@
-"""Forward and backward pass as CUDA graphs, which are emulated on a CPU."""
+"""Forward and backward pass and the update as CUDA graphs, which are emulated on a CPU."""
 
+import copy
 import logging
 import shlex
 
@@ -12,7 +13,9 @@ from fairseq.logging import metrics
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
+from roberta_small.fairseq_plugin.training import gpu_update
 from roberta_small.fairseq_plugin.training import graphs as module
+from roberta_small.fairseq_plugin.training.gpu_update import GpuUpdate
 
 WITHOUT = shlex.split("--dropout 0 --attention-dropout 0 --activation-dropout 0 --pooler-dropout 0")
 CASES = {
@@ -66,14 +69,88 @@ def test_updates_equal_those_without_graphs(gpu, monkeypatch, data, case):
     words = [data, *FAST, *CASES[case], *STEPS, *SIZES]
     trainer, found = trained(gpu, words)
     replays = sum(graph.replays for graph in emulated_graphs.GRAPHS)
-    assert len(emulated_graphs.GRAPHS) >= 2
+    assert len(emulated_graphs.GRAPHS) >= 3
     assert replays > 2 * len(emulated_graphs.GRAPHS)
+    (update,) = updates_of_weights()
+    assert update.replays >= 6
     monkeypatch.setattr(module, "repeatable", lambda *args: False)
     other, expected = trained(gpu, words)
     assert sum(graph.replays for graph in emulated_graphs.GRAPHS) == replays
     torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-4, atol=1e-5)
     for one, two in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def updates_of_weights():
+    """The graphs that update the weights."""
+    return [graph for graph in emulated_graphs.GRAPHS if updates_weights(graph)]
+
+
+def updates_weights(graph):
+    return any("fused_adam" in str(function) for function, *_ in graph.calls)
+
+
+def test_a_graph_of_the_update_reads_the_learning_rate_and_survives_a_checkpoint(gpu, data):
+    """Weights move by the learning rate of each update; a state that is loaded is in other tensors."""
+    words = [data, *FAST, *OURS, *INPUT, *WITHOUT, *STEPS, *SIZES, "--embedding-lr-factor", "3"]
+    trainer, _ = trained(gpu, words)
+    (update,) = updates_of_weights()
+    batch = next(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
+    with gpu:
+        for rate in (1e-3, 1e-6, 0.0):
+            before, already = [p.detach().clone() for p in trainer.model.parameters()], update.replays
+            trainer.optimizer.set_lr(rate)
+            trainer.train_step([batch])
+            pairs = zip(trainer.model.parameters(), before, strict=True)
+            moved = max(float((one - two).abs().max()) for one, two in pairs)
+            assert update.replays == already + 1
+            assert rate <= moved <= 4 * rate
+        trainer.optimizer.load_state_dict(copy.deepcopy(trainer.optimizer.state_dict()))
+        state = trainer.optimizer.optimizer.state_dict()["state"]
+        counts = {float(values["step"]) for values in state.values()}
+        for _ in range(3):
+            trainer.train_step([batch])
+        assert {float(values["step"]) for values in state.values()} == {count + 3 for count in counts}
+    assert len(updates_of_weights()) == 2
+
+
+@pytest.mark.parametrize("broken", ["replay", "record", "wait"])
+def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog, broken):
+    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_update, "LARGEST", 0)
+        expected, losses = trained(gpu, words)
+    assert not updates_of_weights()
+    module._graphs.clear()
+    caplog.clear()
+    default, scaled, replay = torch.cuda.current_stream(), GpuUpdate._scaled, emulated_graphs.Graph.replay
+
+    def waiting(update, *args):
+        if emulated_graphs.RECORDING:
+            update._factor.item()
+        return scaled(update, *args)
+
+    def wrong(update, *args):
+        if emulated_graphs.RECORDING:
+            raise ValueError("Wrong\nsizes")
+        return scaled(update, *args)
+
+    def twice(graph):
+        for _ in range(2 if updates_weights(graph) else 1):
+            replay(graph)
+
+    if broken == "replay":
+        monkeypatch.setattr(emulated_graphs.Graph, "replay", twice)
+    else:
+        monkeypatch.setattr(GpuUpdate, "_scaled", {"wait": waiting, "record": wrong}[broken])
+    trainer, found = trained(gpu, words)
+    assert found == losses
+    for one, two in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+    (warning,) = [r for r in caplog.records if "without a CUDA graph" in r.message]
+    assert {"replay": "differ", "wait": "permitted", "record": "Wrong"}[broken] in warning.message
+    assert torch.cuda.current_stream() is default
+    assert module.of(trainer.model)  # those of the passes
 
 
 def test_a_graph_draws_new_dropout_masks_from_the_seed_of_the_update(gpu, data):
@@ -168,7 +245,8 @@ def test_updates_equal_those_without_graphs_on_a_real_gpu(monkeypatch, data, cap
         losses.append(found)
         if graphs:
             assert module.of(trainer.model)
-            assert "without CUDA graphs" not in caplog.text
+            assert trainer.optimizer.optimizer.on_gpu.repeats()
+            assert "without" not in caplog.text
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-2, atol=1e-3)
 
 

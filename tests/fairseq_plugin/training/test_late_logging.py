@@ -117,7 +117,7 @@ def test_the_logged_numbers_are_the_same(data, tmp_path, caplog, request, monkey
 
 
 def test_divergence_is_reported_with_its_update_and_changes_no_weight(late, monkeypatch, data):
-    monkeypatch.setattr(optimizer, "scales_in_update", lambda parameter: True)
+    monkeypatch.setattr(optimizer, "updates_on_gpu", lambda parameter: True)
     _, trainer = build_trainer([*words_of(data, "classifier"), "--warmup-updates", "0"])
     batches = some_batches(trainer, 3)
     trainer.begin_epoch(1)

@@ -223,7 +223,7 @@ def test_scaling_in_the_update_equals_scaling_before_it(monkeypatch, max_norm):
     """As on a GPU; torch's fused update scales on a CPU, too."""
     found = []
     for scales in (False, True):
-        monkeypatch.setattr(optimizer_module, "scales_in_update", lambda parameter, value=scales: value)
+        monkeypatch.setattr(optimizer_module, "updates_on_gpu", lambda parameter, value=scales: value)
         model = network()
         optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
         norms = []
@@ -239,7 +239,7 @@ def test_scaling_in_the_update_equals_scaling_before_it(monkeypatch, max_norm):
 
 
 def test_an_update_with_an_infinite_norm_changes_nothing_where_the_norm_is_read_later(monkeypatch):
-    monkeypatch.setattr(optimizer_module, "scales_in_update", lambda parameter: True)
+    monkeypatch.setattr(optimizer_module, "updates_on_gpu", lambda parameter: True)
     model = network()
     optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
     before = [parameter.detach().clone() for parameter in model.parameters()]
