@@ -105,7 +105,7 @@ class Graphs:
         self.seen: set[tuple[int, int]] = set()
         self.gradients: dict[nn.Parameter, Tensor] = {}
         self.works = True
-        self.pool: Any = None
+        self.pool = torch.cuda.graph_pool_handle()
         self.side: Any = None
         """One stream for all recordings, because each stream that is used keeps memory of its own."""
 
@@ -127,11 +127,11 @@ class Graphs:
         random = torch.cuda.get_rng_state()
         graph = Graph(*size, self.longest, sample)
         try:
-            with cleaned_up(self):
+            with cleaned_up(self.pool):
                 self._record(graph, step, sample, packing, random)
         except Exception as error:
             # Recording can fail in any way. If its end fails, too, the first error is the context.
-            self._give_up(error.__context__ or error)
+            self.give_up(error.__context__ or error)
         else:
             self.graphs[size] = graph
         torch.cuda.set_rng_state(random)
@@ -170,8 +170,7 @@ class Graphs:
                 self.gradients[parameter] = torch.empty_like(parameter.grad)
         for parameter in self.parameters:
             parameter.grad = self.gradients.get(parameter)
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
-        with self._recording(graph.recorded):
+        with self._recording(graph.recorded, self.pool):
             torch._foreach_zero_(list(self.gradients.values()))
             loss, size, output = step(graph.sample)
         graph.result = loss.detach(), size, output
@@ -183,17 +182,21 @@ class Graphs:
             loss_and_norm = ", ".join(f"{value:.2g}" for value in difference)
             raise RuntimeError(f"relative differences of loss and gradient norm: {loss_and_norm}")
 
-    def _recording(self, graph: torch.cuda.CUDAGraph) -> Any:
+    def _recording(self, graph: torch.cuda.CUDAGraph, pool: Any) -> Any:
         """A context in which kernels are recorded.
 
         Only this thread must not call CUDA otherwise meanwhile: another one may load the next batch.
         """
-        return torch.cuda.graph(graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local")
+        return torch.cuda.graph(graph, pool=pool, stream=self.side, capture_error_mode="thread_local")
 
     def record(self, function: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
-        """A graph of the kernels that the function launches, which are not executed, and its result."""
-        graph = torch.cuda.CUDAGraph()
-        with cleaned_up(self), self._recording(graph):
+        """A graph of the kernels that the function launches, which are not executed, and its result.
+
+        It has memory of its own: replayed between a graph of the passes and the reading of its results, it
+        would overwrite them in shared memory.
+        """
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        with cleaned_up(pool), self._recording(graph, pool):
             result = function()
         return graph, result
 
@@ -201,7 +204,8 @@ class Graphs:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         return torch.nn.utils.get_total_norm(gradients).float()
 
-    def _give_up(self, failure: BaseException) -> None:
+    def give_up(self, failure: BaseException) -> None:
+        """Continue without graphs, with a warning."""
         reason = (str(failure) or repr(failure)).splitlines()[0]
         self.works = False
         self.graphs.clear()
@@ -210,7 +214,7 @@ class Graphs:
 
 
 @contextlib.contextmanager
-def cleaned_up(graphs: Graphs) -> Iterator[None]:
+def cleaned_up(pool: Any) -> Iterator[None]:
     """A context in which recording may fail; operations can be called one by one afterwards.
 
     A recording that fails leaves its stream the current one, and torch before 2.13 also the generator of
@@ -225,7 +229,7 @@ def cleaned_up(graphs: Graphs) -> Iterator[None]:
         torch.cuda.set_stream(stream)
         generator.graphsafe_set_state(fresh)
         with contextlib.suppress(RuntimeError, AttributeError, TypeError):  # if it is not recording
-            torch._C._cuda_endAllocateToPool(device, graphs.pool)
+            torch._C._cuda_endAllocateToPool(device, pool)
         raise
 
 

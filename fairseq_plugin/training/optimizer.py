@@ -126,7 +126,7 @@ class FairseqFusedAdam(FairseqOptimizer):
     def multiply_grads(self, c: float | Tensor) -> None:
         """Scale all gradients; on a GPU, the update does it."""
         if self._optimizer.on_gpu is not None:
-            self._optimizer.on_gpu.factor = self._optimizer.on_gpu.factor * c
+            self._optimizer.on_gpu.multiply(c)
         else:
             torch._foreach_mul_(self._gradients(), c)
 
@@ -138,7 +138,7 @@ class FairseqFusedAdam(FairseqOptimizer):
         On a GPU, no weight is changed if the norm is not finite: fairseq reads it after the update.
         """
         if self._optimizer.on_gpu is not None:
-            return self._optimizer.on_gpu.clip(self._gradients(), max_norm, aggregate_norm_fn)
+            return self._optimizer.on_gpu.clip(max_norm, aggregate_norm_fn)
         norm = torch.nn.utils.get_total_norm(self._gradients())
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)

@@ -1,11 +1,13 @@
 """CUDA graphs, emulated: the operations of a context are recorded, and executed again on the same tensors."""
 
 import contextlib
+import itertools
 from types import SimpleNamespace
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+POOLS = itertools.count(1)
 GRAPHS = []
 """The graphs that were recorded."""
 
@@ -28,7 +30,7 @@ def install(monkeypatch):
     for name, value in {
         "CUDAGraph": Graph,
         "graph": recording,
-        "graph_pool_handle": lambda: (0, 1),
+        "graph_pool_handle": lambda: (0, next(POOLS)),
         "Stream": new_stream,
         "current_stream": lambda: STREAMS[-1],
         "set_stream": STREAMS.append,
@@ -80,7 +82,7 @@ def recording(graph, pool, stream, capture_error_mode):
         RECORDING.clear()
         recorder.undo()
     STREAMS.append(before)
-    graph.calls = recorder.calls
+    graph.calls, graph.pool = recorder.calls, pool
     GRAPHS.append(graph)
 
 

@@ -73,6 +73,7 @@ def test_updates_equal_those_without_graphs(gpu, monkeypatch, data, case):
     assert replays > 2 * len(emulated_graphs.GRAPHS)
     (update,) = updates_of_weights()
     assert update.replays >= 6
+    assert all(graph.pool != update.pool for graph in emulated_graphs.GRAPHS if graph is not update)
     monkeypatch.setattr(module, "repeatable", lambda *args: False)
     other, expected = trained(gpu, words)
     assert sum(graph.replays for graph in emulated_graphs.GRAPHS) == replays
@@ -127,7 +128,7 @@ def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data,
 
     def waiting(update, *args):
         if emulated_graphs.RECORDING:
-            update._factor.item()
+            update._scale.item()
         return scaled(update, *args)
 
     def wrong(update, *args):
@@ -147,10 +148,10 @@ def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data,
     assert found == losses
     for one, two in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
         assert torch.equal(one, two)
-    (warning,) = [r for r in caplog.records if "without a CUDA graph" in r.message]
+    (warning,) = [r for r in caplog.records if "without CUDA graphs" in r.message]
     assert {"replay": "differ", "wait": "permitted", "record": "Wrong"}[broken] in warning.message
     assert torch.cuda.current_stream() is default
-    assert module.of(trainer.model)  # those of the passes
+    assert not module.of(trainer.model)
 
 
 def test_a_graph_draws_new_dropout_masks_from_the_seed_of_the_update(gpu, data):

@@ -2,6 +2,8 @@
 
 import argparse
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -230,12 +232,28 @@ def test_scaling_in_the_update_equals_scaling_before_it(monkeypatch, max_norm):
         for step in range(20):
             optimizer.zero_grad()
             model(torch.randn(5, 8, generator=torch.Generator().manual_seed(step))).pow(2).sum().backward()
-            optimizer.multiply_grads(0.2)
+            optimizer.multiply_grads(0.5)
             norms.append(optimizer.clip_grad_norm(max_norm))
+            optimizer.multiply_grads(0.4)
             optimizer.step()
         found.append([torch.stack(norms), *model.parameters()])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, **TOLERANCE)
+
+
+def test_an_optimizer_of_a_gpu_is_freed_with_its_last_reference(monkeypatch):
+    monkeypatch.setattr(optimizer_module, "updates_on_gpu", lambda parameter: True)
+    model = network()
+    optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    moment = weakref.ref(next(iter(optimizer.optimizer.state.values()))["exp_avg"])
+    gc.disable()
+    try:
+        del optimizer
+        assert moment() is None
+    finally:
+        gc.enable()
 
 
 def test_an_update_with_an_infinite_norm_changes_nothing_where_the_norm_is_read_later(monkeypatch):
