@@ -89,8 +89,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help="checkpoint, run folder or .onnx file of `roberta-small export onnx`; with --ensemble several "
-        "checkpoints, or a folder with runs",
+        help="checkpoint, run folder, .onnx file of `roberta-small export onnx`, or a folder with runs, of "
+        "which the best on valid predicts; with --ensemble several checkpoints, or a folder with runs",
     )
     parser.add_argument(
         "--ensemble",
