@@ -31,7 +31,7 @@ for set; do
         $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines $large $once
         case $set in
             books-1800) $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines $large --grid max-positions=512 ;;
-            packages-200 | packages-50) $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines --arm own-data $once ;;
+            books-200 | packages-200 | packages-50) $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines --arm own-data $once ;;
         esac
         case $set in movies-* | packages-*)
             $train --inits minilm=data/checkpoints/minilm --seeds 1 2 3 4 5 --no-baselines $large $once ;;
