@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 LARGEST = 1 << 27
-"""Number of weights above which an update takes longer than its launch; comparing it would take 2 GB."""
+"""Number of weights above which an update takes longer than its launch (an estimate) and its copies 2 GB."""
 SAME_NORM, SAME_MOMENT, SAME_WEIGHT, SAME_STEP = 1e-4, 1e-4, 1e-6, 1e-2
 """Differences that are rounding: relative ones, and that of a weight as a part of the learning rate."""
 Result = TypeVar("Result")

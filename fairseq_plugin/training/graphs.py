@@ -23,7 +23,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from fairseq.tasks import FairseqTask
@@ -34,6 +34,7 @@ from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder,
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
 from roberta_small.fairseq_plugin.training import distributed
+from roberta_small.fairseq_plugin.training.gpu_update import Result
 from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,6 @@ WARM_UPS = 2
 """Passes before a graph is recorded: libraries allocate memory and choose kernels in the first ones."""
 SAME_LOSS, SAME_NORM = 1e-4, 1e-2
 """Relative differences that are rounding: the sums of the gradient of embeddings have no fixed order."""
-Result = TypeVar("Result")
 Step = Callable[..., tuple[Tensor, Any, dict[str, Any]]]
 
 
