@@ -12,6 +12,7 @@ import functools
 import json
 import operator
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,13 @@ def only(
     """The mean over the seeds alone; `digits` decimals instead of the metric's."""
     middle, _ = mean_std(_scores(group, at, metric, subset))
     return number(middle, metric) if digits is None else f"{middle:.{digits}f}"
+
+
+def majority(study: str) -> str:
+    """Accuracy of the most frequent class of the test set, whose labels are in the predictions of TF-IDF."""
+    lines = _run_file(study, "tfidf/tfidf/seed0/predictions-test.jsonl")
+    classes = Counter(json.loads(line)["gold"] for line in lines)
+    return number(100 * max(classes.values()) / len(lines), "accuracy")
 
 
 def interval(group: str, at: str | int = "best", *, metric: str = "accuracy", subset: str = "test") -> str:
@@ -215,6 +223,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     for function in (
         mean,
         only,
+        majority,
         interval,
         signed,
         cell,

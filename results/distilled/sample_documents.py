@@ -1,16 +1,15 @@
 """A random sample of the documents of a text, together with all documents that another file has.
 
-    python results/distilled/sample_documents.py corpus.txt reviews.txt mid.txt
+    python results/distilled/sample_documents.py corpus.txt reviews.txt 56000000 sample.txt
 
 Documents are separated by empty lines. All documents that begin with a line of reviews.txt are kept, and of
-the others, in random order, as many as reach 17.5 million characters.
+the others, in random order, as many as reach this number of characters.
 """
 
 import random
 import sys
 from pathlib import Path
 
-CHARACTERS = 17_500_000
 SEED = 1
 
 
@@ -26,7 +25,7 @@ def documents(path: Path) -> list[list[str]]:
     return [lines for lines in found if lines]
 
 
-def sample(text: Path, kept: Path, target: Path) -> None:
+def sample(text: Path, kept: Path, characters: int, target: Path) -> None:
     """Write the sample."""
     first_lines = {lines[0].strip() for lines in documents(kept)}
     own, others = [], []
@@ -34,12 +33,11 @@ def sample(text: Path, kept: Path, target: Path) -> None:
         (own if lines[0].strip() in first_lines else others).append(lines)
     generator = random.Random(SEED)
     generator.shuffle(others)
-    characters = 0
     for lines in others:
-        if characters > CHARACTERS:
+        if characters < 0:
             break
         own.append(lines)
-        characters += sum(map(len, lines))
+        characters -= sum(map(len, lines))
     generator.shuffle(own)
     with open(target, "w", encoding="utf-8") as stream:
         for lines in own:
@@ -47,4 +45,5 @@ def sample(text: Path, kept: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    sample(*map(Path, sys.argv[1:]))
+    corpus, reviews, size, out = sys.argv[1:]
+    sample(Path(corpus), Path(reviews), int(size), Path(out))
