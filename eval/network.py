@@ -122,8 +122,10 @@ class Checkpoint:
                 "language model"
             )
         if not any(key.startswith(LM_HEAD) for key in self.weights):
+            what = "a classifier" if self.is_classifier else "an encoder"
             raise UserError(
-                f"{self.path}: a classifier without language-model head; use the pretrained checkpoint"
+                f"{self.path}: {what} without language-model head; use a checkpoint of a left-to-right "
+                "language model"
             )
         return found
 
@@ -321,7 +323,9 @@ def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) 
     model_class = checkpoint.model_class()
     if not issubclass(model_class, RobertaSmall):
         raise UserError(f"{checkpoint.path}: an n-gram classifier, which has no hidden states")
-    known = {"max_positions": checkpoint.positions, "encoder_kind": "packed"}
+    known: dict[str, Any] = {"encoder_kind": "packed"}
+    if checkpoint.positions < UNLIMITED:  # sinusoids have the length that training stated
+        known["max_positions"] = checkpoint.positions
     arguments = argparse.Namespace(**vars(checkpoint.arguments) | known)
     arguments.tokens_per_sample = None
     task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))

@@ -303,15 +303,15 @@ def _words(value: str | list[str]) -> list[str]:
 
 
 def _check_held_out(options: argparse.Namespace) -> None:
-    """Raise `UserError` if --valid or --test is a file, which cannot belong to several data sets."""
+    """Raise `UserError` for a file of texts, which cannot belong to several data sets."""
     from roberta_small.preprocess.dataset import is_source
 
-    for name in ("valid", "test"):
+    for name in ("valid", "test", "soft_labels"):
         value = getattr(options, name, None)
-        if value is not None and is_source(value):
+        if value is not None and (name == "soft_labels" or is_source(value)):
             raise UserError(
-                f"--{name} {value}: a file belongs to one data set; prepare each data set with "
-                "`roberta-small prepare`, and pass the folders"
+                f"--{name.replace('_', '-')} {value}: a file belongs to one data set; prepare each data set "
+                "with `roberta-small prepare`, and pass the folders"
             )
 
 

@@ -30,16 +30,17 @@ Dictionary, tokenizer and data default to the files that the run recorded.
 """
 FAIRSEQ = """Convert a from_pretrained folder to a fairseq checkpoint, dictionary and tokenizer beside it.
 
-The folder contains a RoBERTa, CamemBERT or XLM-RoBERTa: a masked language model, a classifier or the encoder
-alone. The checkpoint can be used with fairseq-train --restore-file, `train --pretrained` and `predict`;
-`train --pretrained` also takes the folder itself, or its name on the Hugging Face hub. The checkpoint is
-written only if both networks compute the same logits. Files are read without executing code.
+The folder contains a model of the RoBERTa or the BERT family: a masked language model, a classifier or the
+encoder alone. The checkpoint can be used with fairseq-train --restore-file, `train --pretrained` and
+`predict`; `train --pretrained` also takes the folder itself, or its name on the Hugging Face hub. The
+checkpoint is written only if both networks compute the same logits. Files are read without executing code.
 """
 ONNX = """Convert a classifier to ONNX, in fp32 or int8.
 
 The file is written only if ONNX Runtime and PyTorch compute the same logits in fp32. Accuracy is measured on
-a split of the data, if there are any. The file of a run also contains SentencePiece model, dictionary and
-class names: `roberta-small predict --checkpoint FILE.onnx` needs nothing else.
+a split of the data, if there are any. The file of a run also contains tokenizer, dictionary and class names,
+and that of a folder with a tokenizer of Transformers, too: `roberta-small predict --checkpoint FILE.onnx`
+needs nothing else.
 """
 FP16 = """Convert a fairseq checkpoint to fp16 safetensors.
 

@@ -54,7 +54,7 @@ from roberta_small.export.transformers.networks import (
 )
 from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK
+from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR, PAD, UNK
 from roberta_small.preprocess.tokenization.choice import Located, beside
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
@@ -116,8 +116,10 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
         loaded = load_folder(folder, attention=ATTENTION)
         if not loaded.is_classifier:
             raise UserError(f"{folder}: a masked language model, not a classifier; fine-tune it first")
-        run = RunCheckpoint(folder / "config.json", None, None)
-        return Classifier(_reordered(folder, loaded.model), FolderModel(run, transformers=loaded.model))
+        given = FolderModel(RunCheckpoint(folder / "config.json", None, None), transformers=loaded.model)
+        if given.located is not None:
+            _reorder(loaded.model, given.encoder.order)
+        return Classifier(loaded.model, given)
     model = open_model(path)
     network = converted(
         source_of(model.checkpoint), output_names(model.labels), special_ids(model.input_format)
@@ -126,24 +128,26 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
     return Classifier(network, model)
 
 
-def _reordered(folder: Path, network: PreTrainedModel) -> PreTrainedModel:
-    """The network with its token embeddings in the order of fairseq's dictionary."""
-    found = beside(folder)
-    if found is not None and found.transformers:
-        embeddings: Any = network.get_input_embeddings()
-        rows = torch.from_numpy(TransformersEncoder(found.transformers).order)
-        embeddings.weight = nn.Parameter(embeddings.weight.detach()[rows])
-        config = encoder_config(network)
-        embeddings.padding_idx = config.pad_token_id = PAD
-        embeddings.num_embeddings = config.vocab_size = len(rows)
-    return network
+def _reorder(network: PreTrainedModel, order: NDArray[np.int64]) -> None:
+    """Bring the token embeddings into the order of fairseq's dictionary."""
+    embeddings: Any = network.get_input_embeddings()
+    embeddings.weight = nn.Parameter(embeddings.weight.detach()[torch.from_numpy(order)])
+    config = encoder_config(network)
+    embeddings.padding_idx = config.pad_token_id = PAD
+    embeddings.num_embeddings = config.vocab_size = len(order)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderModel(Model):
-    """The classifier of a from_pretrained folder, whose data and tokenizer are not recorded."""
+    """The classifier of a from_pretrained folder, whose data are not recorded. It reads single texts."""
 
     transformers: PreTrainedModel
+
+    @cached_property
+    def located(self) -> Located | None:
+        """The tokenizer of Transformers in the folder."""
+        found = beside(self.run.folder)
+        return found if found is not None and found.transformers else None
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -151,6 +155,10 @@ class FolderModel(Model):
         folder, network = self.run.folder, self.transformers
         carried, labels = read_carried(folder), labels_of(network)
         init, separator = configured_ids(encoder_config(network))
+        if self.located is not None:
+            encoder = self.encoder
+            init = encoder.init_token
+            separator = encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
         head = carried.head or "sentence_classification_head"
         settings = {
             "_name": "sentence_classification",
@@ -178,8 +186,15 @@ class FolderModel(Model):
 
     @cached_property
     def tokenizer(self) -> Located:
-        """None whose ids are known to be those of training."""
-        raise UserError(f"{self.run.folder}: a folder of Transformers, not a run")
+        """The tokenizer of Transformers; raises `UserError` if there is none."""
+        if self.located is None:
+            raise UserError(f"{self.run.folder}: no tokenizer of Transformers beside the model")
+        return self.located
+
+    @cached_property
+    def encoder(self) -> TransformersEncoder:
+        """The same, with the ids of the graph."""
+        return self.tokenizer.transformers_encoder()
 
     def find_dictionary(self, data: DataFolder) -> Path:
         """The dictionary of `data`; raises `UserError` unless it is the one in the folder."""
@@ -190,6 +205,8 @@ class FolderModel(Model):
         return super().find_dictionary(data)
 
     def _digest(self) -> str | None:
+        if self.located is not None:
+            return dictionary_digest(self.encoder.dictionary.with_mask().symbols)
         path = self.run.folder / BESIDE
         if not path.is_file():
             return None

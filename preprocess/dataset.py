@@ -339,7 +339,17 @@ def _add_soft_labels(examples: Examples, path: str) -> None:
     labels, empty = soft_labels.read(path, examples.columns)
     examples.warnings += tables.detect(path)[1]
     train = examples.splits["train"]
-    soft_labels.check_classes(labels, set(map(label_of, train)))
+    if examples.columns.pair is None and any(row.record.pair is not None for row in train):
+        raise UserError(
+            f"{soft_labels.FLAG} {path}: not for sentence pairs of a reader without columns; write the pairs "
+            "as a table, and use --pair-column"
+        )
+    classes = set(map(label_of, train))
+    soft_labels.check_classes(labels, classes)
+    if missing := sorted(classes.difference(*(label.probabilities for label in labels))):
+        examples.warnings.append(
+            f"{path} has no probability of {quoted(missing)}: its texts teach that they are not of that class"
+        )
     held_out = {
         _key(row.record): name for name, rows in examples.splits.items() if name != "train" for row in rows
     }

@@ -134,7 +134,7 @@ def resolve_all(inits: Mapping[str, Path | None], data: Path) -> dict[str, Resol
     found = {init: None if given is None else resolve(given, flag_of(init)) for init, given in inits.items()}
     for checkpoint in found.values():
         if checkpoint is not None:
-            require_dictionary(checkpoint, data)
+            require_dictionary(checkpoint, data / "input0" / "dict.txt")
     return found
 
 
@@ -185,14 +185,16 @@ def _file(given: Path, flag: str) -> Path:
     return path
 
 
-def require_dictionary(resolved: Resolved, data: Path) -> None:
-    """Raise `UserError` if the dictionary beside a converted checkpoint is not that of the binarized data."""
-    theirs, ours = resolved.path.parent / "dict.txt", data / "input0" / "dict.txt"
+def require_dictionary(resolved: Resolved, ours: Path, remedy: str = "") -> None:
+    """Raise `UserError` if the dictionary beside a converted checkpoint is not that of the binarized data.
+
+    `remedy` replaces that for labelled data.
+    """
+    theirs = resolved.path.parent / "dict.txt"
     if resolved.source is not None and symbols(theirs) != symbols(ours):
-        raise UserError(
-            f"{ours}: not the vocabulary of {resolved.source}; prepare the data with its tokenizer: "
-            f"roberta-small prepare FILE --tokenizer {resolved.source} --out DATA"
-        )
+        command = f"roberta-small prepare FILE --tokenizer {resolved.source} --out DATA"
+        remedy = remedy or f"prepare the data with its tokenizer: {command}"
+        raise UserError(f"{ours}: not the vocabulary of {resolved.source}; {remedy}")
 
 
 def _is_ours(path: Path) -> bool:

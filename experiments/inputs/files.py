@@ -203,11 +203,6 @@ def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
     return {"path": shown_path(data), "sha256": digests}
 
 
-def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
-    """The manifest's `checkpoint`: the file and its SHA-256; None for random weights."""
-    return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
-
-
 def _with_extensions(names: list[str]) -> list[str]:
     return [name + end for name in names for end in ([""] if name.endswith(".txt") else [".bin", ".idx"])]
 

@@ -81,7 +81,7 @@ class PretrainSettings(Settings):
     """Words after `--`, for fairseq-train."""
     seed: int
     start: Path | None
-    """Checkpoint with the initial weights; None for random weights."""
+    """Checkpoint or model with the initial weights, as the user wrote it; None for random weights."""
     teacher: Path | None = None
     """The encoder whose hidden states are learned, as the user wrote it; None for language modeling."""
     tokens: int | None = None
@@ -111,7 +111,7 @@ class Pretrain(FairseqTrain):
         add("processes", "1", "number of data-parallel processes; multiplies the batch size")
         add(
             "start", None,
-            "checkpoint of the initial weights, for example of `roberta-small ppmi-svd` (default: random)",
+            "initial weights: of `roberta-small ppmi-svd`, or as train --pretrained (default: random)",
         )  # fmt: skip
         add(
             "teacher", None,
@@ -133,7 +133,7 @@ class Pretrain(FairseqTrain):
             recipe=options.recipe or ("distill" if options.teacher else "pretrain"),
             passthrough=options.passthrough,
             seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
-            start=Path(options.start) if options.start else None,
+            start=checkpoints.written(options.start) if options.start else None,
             teacher=checkpoints.written(options.teacher) if options.teacher else None,
             tokens=None if options.tokens is None else parse_count("--tokens", options.tokens),
             hours=None if options.hours is None else parse_hours(options.hours),
@@ -151,8 +151,11 @@ class Pretrain(FairseqTrain):
         own = recipe.load(settings.recipe, extra)
         files = inputs.masked_lm_files(data, ["train", *own.valid_subsets])
         own, budget = with_budget(own, settings.tokens, settings.hours, data)
-        if settings.start is not None:
-            inputs.require_checkpoint(settings.start, "--start")
+        start = None if settings.start is None else checkpoints.resolve(settings.start, "--start")
+        if start is not None:
+            remedy = f"binarize the text with --dict {start.path.parent / DICTIONARY}"
+            checkpoints.require_dictionary(start, shards_of(data)[0] / DICTIONARY, remedy)
+        first = None if start is None else start.path
         inputs.require_writable(settings.out)
         notes: list[str] = []
         teacher = None if settings.teacher is None else checkpoints.resolve(settings.teacher, "--teacher")
@@ -163,20 +166,23 @@ class Pretrain(FairseqTrain):
             )
         if self.real:
             places = architecture.places_of(settings.recipe, settings.passthrough)
-            fitted = architecture.fit({"": own}, places, {"--start": settings.start})
+            fitted = architecture.fit({"": own}, places, {"--start": first})
             own, notes = own.replace(fitted.words("", "--start")), fitted.notes.get("", [])
             if settings.passthrough:
                 fairseq_flags.check(own.words)
-        init = "random" if settings.start is None else settings.start.stem
-        run = Run(settings.out, self.name, init, settings.seed, settings.start)
+        if start is not None and start.note:
+            notes = [f"--start: {start.note}", *notes]
+        init = "random" if start is None else Path(start.source or start.path).stem
+        run = Run(settings.out, self.name, init, settings.seed, first)
         identity = {
             "data": inputs.fingerprint_data(data, files),
-            "checkpoint": inputs.fingerprint_checkpoint(settings.start),
+            "checkpoint": None if start is None else start.fingerprint(),
             "recipe_flags": list(own.words),
         }
         if teacher is not None:
             identity["teacher"] = teacher.fingerprint()
             notes = [f"teacher: {teacher.note or shown_path(teacher.path)}", *notes]
+            notes += reading_note(own, settings.tokens, data)
         return Sweep(
             settings=settings,
             data=data,
@@ -213,11 +219,9 @@ class Pretrain(FairseqTrain):
         logging.getLogger("fairseq").setLevel(logging.WARNING)  # fairseq logs hints when it is imported
         from roberta_small.fairseq_plugin.checkpoints.loading import save_weights  # imports torch
 
-        # A student learns hidden states, so that its LM head is still random.
-        has_lm_head = sweep.settings.teacher is None
-        save_weights(folder / "checkpoint_best.pt", folder / MODEL, lm_head=has_lm_head)
+        save_weights(folder / "checkpoint_best.pt", folder / MODEL)
         atomic_write(folder / DICTIONARY, (shards_of(sweep.data)[0] / DICTIONARY).read_bytes())
-        if has_lm_head or not self.real:
+        if sweep.settings.teacher is None or not self.real:
             return {}
         from roberta_small.experiments.methods import teacher
 
@@ -307,13 +311,25 @@ def tokens_per_update(recipe: Recipe, data: Path | None = None) -> int:
     if data is None or recipe.value("--task") != DISTILLATION:
         return total
     longest = required["--tokens-per-sample"] or 1
-    return max(1, round(total * _mean_length(data, longest) / longest))
+    tokens, texts = _size_of_text(data, longest) or (longest, 1)
+    return max(1, round(total * tokens / texts / longest))
 
 
-def _mean_length(data: Path, longest: int) -> float:
-    """Mean number of tokens, with `<s>`, of the training texts of a distillation; at most `longest`.
+def reading_note(recipe: Recipe, tokens: int | None, data: Path) -> list[str]:
+    """What the teacher of a distillation reads, for the plan; `tokens` is the length of the training."""
+    size = _size_of_text(data, recipe.number("--tokens-per-sample") or 1)
+    if size is None:
+        return []
+    note = f"the teacher reads the training text of {size[0]:,} tokens once"
+    if tokens is not None and tokens < size[0]:
+        note += f", and the student only {tokens:,} of them: a smaller text saves the teacher's time"
+    return [note]
 
-    It is `longest` for an index in another of fairseq's formats, whose sizes are unknown here.
+
+def _size_of_text(data: Path, longest: int) -> tuple[int, int] | None:
+    """Numbers of tokens, with `<s>`, and of training texts of a distillation, which have at most `longest`.
+
+    None without texts, or for an index in another of fairseq's formats, whose sizes are unknown here.
     """
     from roberta_small.preprocess.indexed import text_blocks  # imports sentencepiece
 
@@ -321,11 +337,11 @@ def _mean_length(data: Path, longest: int) -> float:
     for shard in shards_of(data):
         sizes = read_sizes(shard / "train.idx")
         if sizes is None:
-            return longest
+            return None
         for begin, end in text_blocks(sizes.tolist(), longest - 1):
             tokens += end - begin + 1
             texts += 1
-    return tokens / texts if texts else longest
+    return (tokens, texts) if texts else None
 
 
 def parse_count(flag: str, text: str) -> int:

@@ -39,10 +39,17 @@ from roberta_small.common.tables import duration
 from roberta_small.eval.model import AUTO, Model, open_model
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device
 from roberta_small.eval.texts import TextInput, batches, pad
+from roberta_small.experiments.plan import newest_intact
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
 from roberta_small.experiments.sweep import Sweep, Training
 from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
-from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, DistillationTask
+from roberta_small.fairseq_plugin.tasks.distillation import (
+    RECORD,
+    TEXTS,
+    TOKENS,
+    DistillationTask,
+    check_text_weight,
+)
 from roberta_small.fairseq_plugin.training.precision import resolve
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS, UNK, WORD_START
@@ -73,22 +80,25 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
         "tokens_per_sample": cfg.task.tokens_per_sample,
         "version": VERSION,
     }
+    task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
     known = _known(folder / vectors, identity)
-    needs_student = training.run.checkpoint is None and not (folder / student).is_file()
+    # A student of an earlier start may have been made with other flags, or by another teacher.
+    needs_student = training.run.checkpoint is None and newest_intact(folder) is None
     complete = known is not None and (folder / vectors / RECORD).is_file()
     if known is not None:
         check_vectors(folder / vectors, known)
     if complete and not needs_student:
         return
-    task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
+    check_text_weight(cfg.criterion.text_weight)
+    model = _student(task, cfg, settings.seed)  # before the teacher reads for hours
     path = Path(training.identity["teacher"]["path"])
-    precision = resolve(getattr(cfg.model, "precision", AUTO), device)
+    precision = (known or {}).get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
     teacher = open_teacher(path, data[0] / "dict.txt", device, precision)
     if not complete:
         print(f"the teacher reads the text once, resumable: {teacher.describe()}", flush=True)
     write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
     if needs_student:
-        initial_student(teacher, task, cfg, folder / student, settings.seed)
+        initial_student(teacher, model, cfg, folder / student, settings.seed)
     if device.type == "cuda":  # the student is trained by another process
         del teacher
         torch.cuda.empty_cache()
@@ -140,9 +150,12 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
     model = open_model(path)
     checkpoint = model.checkpoint
     network = build_encoder(checkpoint, device, precision)
+    layers = network.encoder.sentence_encoder
     symbols = fairseq_dictionary.load(str(dictionary)).with_mask().symbols
     try:
         theirs = fairseq_dictionary.load(str(model.dictionary)).with_mask().index
+        # A left-to-right teacher has no <mask>, the last id.
+        theirs = {name: i for name, i in theirs.items() if i < layers.embed_tokens.num_embeddings}
         known = [name in theirs for name in symbols[len(SPECIALS) :]]
         shares_tokens = sum(known) >= SHARED * len(known)
         text = None if shares_tokens else TextInput(model.encoder, model.input_format, pairs=False)
@@ -155,18 +168,41 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
         ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
         ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
         ids[BOS], ids[EOS] = _ends(model)
+        if hasattr(
+            layers, "embed_second"
+        ):  # every sentence of a text ends in </s>, which begins the second type
+            del layers.embed_second
         return Teacher(checkpoint, network, device, ids, lambda rows: [ids[row] for row in rows], precision)
     if not any(name.startswith(WORD_START) for name in symbols):
         raise UserError(
             f"{dictionary}: not subword tokens of SentencePiece, from which the text could be restored; "
             "binarize the text with a SentencePiece model"
         )
-    shortening = replace(text, format=replace(text.format, shorten=True))
+    reader = _Reader(replace(text, format=replace(text.format, shorten=True)), symbols, checkpoint)
+    return Teacher(checkpoint, network, device, None, reader, precision)
 
-    def decoded(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        return shortening.encode([_text(row, symbols) for row in rows]).rows
 
-    return Teacher(checkpoint, network, device, None, decoded, precision)
+class _Reader:
+    """Reads decoded text with the teacher's tokenizer."""
+
+    def __init__(self, text: TextInput, symbols: list[str], checkpoint: Checkpoint) -> None:
+        self._text, self._symbols, self._checkpoint = text, symbols, checkpoint
+        self._warned = False
+
+    def __call__(self, rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Rows of the student's ids -> rows of the teacher's; says so once if texts are too long for it."""
+        found = self._text.encode([_text(row, self._symbols) for row in rows])
+        cut = sum(length > len(row) for length, row in zip(found.lengths, found.rows, strict=True))
+        if cut and not self._warned:
+            self._warned = True
+            longest = self._text.format.max_positions
+            tqdm.write(
+                f"warning: {self._checkpoint.path}: reads {longest} tokens; {cut:,} of {len(rows):,} texts "
+                "have more, and are cut for the teacher but not for the student; use a smaller "
+                "-- --tokens-per-sample",
+                file=sys.stderr,
+            )
+        return found.rows
 
 
 def _ends(model: Model) -> tuple[int, int]:
@@ -334,17 +370,22 @@ def _moments(folder: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, Any
     return {"width": vectors_ND.shape[1], "mean": vectors_ND.mean(0).tolist(), "std": std_D.tolist()}
 
 
-def initial_student(teacher: Teacher, task: DistillationTask, cfg: Any, output: Path, seed: int) -> None:
+def _student(task: DistillationTask, cfg: Any, seed: int) -> Any:
+    """The student with random weights; raises `UserError` for flags that build none."""
+    from fairseq.utils import set_torch_seed
+
+    set_torch_seed(seed)
+    return task.build_model(cfg.model)
+
+
+def initial_student(teacher: Teacher, model: Any, cfg: Any, output: Path, seed: int) -> None:
     """Write a checkpoint of the student with the teacher's embeddings of the same tokens.
 
     They are rotated into the student's width by a random matrix with orthonormal rows, which keeps their
-    lengths and angles; a narrower student gets a projection. All other weights are random.
+    lengths and angles; a narrower student gets a projection. All other weights are those of `model`.
     """
-    from fairseq.utils import set_torch_seed
     from omegaconf import OmegaConf
 
-    set_torch_seed(seed)
-    model = task.build_model(cfg.model)
     table = model.encoder.sentence_encoder.embed_tokens
     if teacher.ids is not None:
         theirs_VD = teacher.encoder.encoder.sentence_encoder.embed_tokens.weight.detach().float().cpu()

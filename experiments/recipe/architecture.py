@@ -129,11 +129,12 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     inits = {init: path and Path(path) for init, path in request["inits"].items()}
     states = {path: read_outline(path) for path in inits.values() if path}
     found = {path: of_state(path, state) for path, state in states.items()}
+    heads = {path: head_of(state) for path, state in states.items()}
     flags: dict[str, dict[str, list[str]]] = {}
     notes: dict[str, list[str]] = {}
     for arm, words in request["recipes"].items():
         comparison = _Comparison(tuple(words), request["places"], request["pairs"], request["pools"])
-        added = {path: comparison.words_for(path, theirs) for path, theirs in found.items()}
+        added = {path: comparison.words_for(path, theirs, heads[path]) for path, theirs in found.items()}
         flags[arm], notes[arm] = _distribute(inits, found, added)
         notes[arm] += [
             f"{init}: {note}"
@@ -141,7 +142,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             if path
             for note in (
                 comparison.truncation(path, found[path]),
-                comparison.head(path, head_of(states[path]), request["classes"], request["kind"]),
+                comparison.vector(path, found[path]),
+                comparison.head(path, heads[path], request["classes"], request["kind"]),
             )
             if note
         ]
@@ -180,7 +182,7 @@ class _Comparison:
     pools: bool
     """Whether the method has --pooling mean."""
 
-    def words_for(self, path: Path, theirs: Architecture) -> list[str]:
+    def words_for(self, path: Path, theirs: Architecture, head: Head | None) -> list[str]:
         """The words to add to the recipe; raises `UserError` as `fit`."""
         ours = _resolve(self.words)
         if theirs.causal != ours.causal:
@@ -199,7 +201,7 @@ class _Comparison:
         added = [
             *theirs.flags_from(ours),
             *self._shorter(theirs, ours),
-            *self._pooling(theirs, ours),
+            *self._pooling(theirs, ours, head),
             *(["--token-types"] if theirs.token_types and self.pairs and not ours.token_types else []),
         ]
         result = _resolve(Recipe("", self.words).replace(added).words)
@@ -224,11 +226,21 @@ class _Comparison:
             return []
         return [POSITIONS, str(stored)]
 
-    def _pooling(self, theirs: Architecture, ours: Architecture) -> list[str]:
-        """The flag for the sentence vector of a checkpoint's head, or of a sentence encoder."""
-        explicit = POOLING in flags_of(self.words)
+    def _pooling(self, theirs: Architecture, ours: Architecture, head: Head | None) -> list[str]:
+        """The flag for the sentence vector of a checkpoint's head, or of a sentence encoder.
+
+        A head was trained on one vector, and a recipe file does not give it another.
+        """
+        by_recipe = POOLING in flags_of(self.words) and head is None
+        explicit = by_recipe or self.places.get(POOLING) in (AFTER, GRID)
         differs = theirs.pooling is not None and theirs.pooling != ours.pooling
         return [POOLING, str(theirs.pooling)] if differs and self.pools and not explicit else []
+
+    def vector(self, path: Path, theirs: Architecture) -> str | None:
+        """A note if the method does not have the pooling of the checkpoint."""
+        if self.pools or theirs.pooling in (None, "first"):
+            return None
+        return f"{shown_path(path)} has {POOLING} {theirs.pooling}, but this method uses the first token"
 
     def truncation(self, path: Path, theirs: Architecture) -> str | None:
         """A note if the checkpoint has more positions than the recipe."""

@@ -145,7 +145,8 @@ def load_checkpoint(path: str | os.PathLike[str], *, optimizer: bool = True) -> 
 
     Returns fairseq's state: a dictionary with the keys `model`, `cfg`, `extra_state`, ... With `optimizer`
     false, it lacks `last_optimizer_state`, which is two thirds of a checkpoint and is then not read, except
-    for its checksums.
+    for its checksums; and the language model's head of the student of a distillation, which learns hidden
+    states, so that its head is still random.
 
     Raises `UserError` for a file that is missing, truncated, corrupt, not a fairseq checkpoint, or that
     contains anything outside the allow-list.
@@ -155,7 +156,10 @@ def load_checkpoint(path: str | os.PathLike[str], *, optimizer: bool = True) -> 
         raise UserError(f"{path}: no such checkpoint")
     if path.suffix == SUFFIX:
         return read_safetensors(path)
-    return _read_pickle(path, optimizer=optimizer)
+    state = _read_pickle(path, optimizer=optimizer)
+    if not optimizer and ((state.get("cfg") or {}).get("task") or {}).get("_name") == "distillation":
+        state["model"] = {name: w for name, w in state["model"].items() if not name.startswith(LM_HEAD)}
+    return state
 
 
 def read_outline(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -389,20 +393,13 @@ def bare_state(
     }
 
 
-def save_weights(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, lm_head: bool = True
-) -> None:
+def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy a checkpoint without optimizer and data state, a third of the size.
 
-    The copy contains what fairseq's `--restore-file` and `from_pretrained` need; `lm_head` is whether the
-    language model's head is part of it.
+    The copy contains what fairseq's `--restore-file` and `from_pretrained` need.
     """
     state = load_checkpoint(source, optimizer=False)
     weights = {key: state.get(key) for key in ("args", "cfg", "model")}
-    if not lm_head:
-        weights["model"] = {
-            name: weight for name, weight in state["model"].items() if not name.startswith(LM_HEAD)
-        }
     # fairseq's trainer reads these two from every checkpoint.
     weights["optimizer_history"] = state.get("optimizer_history", [])[-1:]
     recorded = (state.get("extra_state") or {}).get(TASK_STATE) or {}

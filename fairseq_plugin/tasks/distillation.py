@@ -247,6 +247,12 @@ class DistillationCriterionConfig(FairseqDataclass):
     )
 
 
+def check_text_weight(weight: float) -> None:
+    """Raise `UserError` for a weight that is negative or not finite."""
+    if not 0.0 <= weight < math.inf:
+        raise UserError(f"--text-weight {weight}: must be a finite number, 0 or above")
+
+
 @register_criterion("distillation", dataclass=DistillationCriterionConfig)
 class DistillationCriterion(FairseqCriterion):
     """Mean squared error of standardized vectors, after a linear projection of the student's.
@@ -256,8 +262,7 @@ class DistillationCriterion(FairseqCriterion):
 
     def __init__(self, task: DistillationTask, text_weight: float = 8.0) -> None:
         super().__init__(task)
-        if not 0.0 <= text_weight < math.inf:
-            raise UserError(f"--text-weight {text_weight}: must be a finite number, 0 or above")
+        check_text_weight(text_weight)
         self.padding_idx, self.text_weight = task.source_dictionary.pad(), text_weight
         vectors = task.teacher()
         self.of_tokens = vectors.of == TOKENS

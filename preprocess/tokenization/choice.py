@@ -214,7 +214,8 @@ def locate(name: str, dictionary: str | None = None) -> Located:
         raise UserError(
             f"{name}: contains a dictionary but no tokenizer; pass the SentencePiece model that the "
             f"dictionary was created from: --tokenizer {MODEL} --dict {path / DICTIONARY} (that of XLM-R: "
-            f"roberta-small download xlmr), or --tokenizer {WORDS} for text that is tokenized already"
+            f"roberta-small download xlmr); or, for GPT-2's BPE, put {ENCODER} and {MERGES} beside the "
+            f"dictionary; or use --tokenizer {WORDS} for text that is tokenized already"
         )
     raise UserError(f"{name}: no tokenizer in this folder; specify a SentencePiece model or another folder")
 

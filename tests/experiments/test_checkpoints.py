@@ -290,9 +290,9 @@ def test_data_of_another_tokenizer_are_an_error(camembert, tmp_path):
     found = resolve(camembert, "--pretrained")
     (tmp_path / "data/input0").mkdir(parents=True)
     shutil.copy(found.path.parent / "dict.txt", tmp_path / "data/input0/dict.txt")
-    checkpoints.require_dictionary(found, tmp_path / "data")
+    checkpoints.require_dictionary(found, tmp_path / "data/input0/dict.txt")
     with open(tmp_path / "data/input0/dict.txt", "a", encoding="utf-8") as stream:
         stream.write("another 1\n")
     with pytest.raises(UserError, match=r"dict\.txt: .*--tokenizer") as error:
-        checkpoints.require_dictionary(found, tmp_path / "data")
+        checkpoints.require_dictionary(found, tmp_path / "data/input0/dict.txt")
     assert str(camembert) in str(error.value)

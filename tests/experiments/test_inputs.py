@@ -5,6 +5,7 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.inputs.checkpoints import Resolved
 from roberta_small.preprocess.__main__ import main as preprocess
 
 SUBSETS = ["train", "valid", "test"]
@@ -83,9 +84,8 @@ def test_fingerprints_of_data_and_checkpoint(here):
     expected = hashlib.sha256(b"label train bin").hexdigest()
     data = inputs.fingerprint_data(here / "bin", ["label/train.bin"])
     assert data == {"path": "bin", "sha256": {"label/train.bin": expected}}
-    checkpoint = inputs.fingerprint_checkpoint(here / "model.pt")
+    checkpoint = Resolved(here / "model.pt").fingerprint()
     assert checkpoint == {"path": "model.pt", "sha256": hashlib.sha256(b"weights").hexdigest()}
-    assert inputs.fingerprint_checkpoint(None) is None
 
 
 def test_data_that_differ_from_their_recorded_checksum_raise(here):

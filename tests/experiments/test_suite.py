@@ -88,6 +88,7 @@ def test_a_folder_with_an_equals_sign_is_a_path(suite):
         (["books=bin", "films="], "films="),
         (["books=bin", "films=missing"], "films: missing"),
         (["books=bin", "films=bin2", "--valid", "valid.csv"], "--valid valid.csv"),
+        (["books=bin", "films=bin2", "--soft-labels", "soft.csv"], "--soft-labels soft.csv"),
         (["books=bin", "films=bin2", "--text-column", "body"], "--text-column"),
     ],
 )

@@ -12,8 +12,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tiny_models
+import tiny_tokenizers
 import torch
 from exported_runs import PAD, make_masked_lm, padded_ids
+from transformers import AutoTokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
@@ -213,6 +216,23 @@ def test_the_forms_of_a_folder_are_compared_on_data(trained, classifier_folder, 
     arguments = ["onnx", str(classifier_folder), "--out", str(tmp_path / "b.onnx"), "--data", str(trained[0])]
     assert main([*arguments, "--split", "valid"]) == 0
     assert capsys.readouterr().out.startswith("12 sentences of valid")
+
+
+@pytest.mark.parametrize("family", ["bert", "camembert"])
+def test_the_file_of_a_folder_of_transformers_reads_its_texts(tmp_path, family):
+    """Its graph has the ids of fairseq's order, and contains the tokenizer."""
+    model = tiny_models.write(tmp_path / "folder", family, "classifier").eval()
+    assert main(["onnx", str(tmp_path / "folder"), "--out", str(tmp_path / "a.onnx")]) == 0
+    own = AutoTokenizer.from_pretrained(tmp_path / "folder")
+    texts = [*tiny_tokenizers.lines(6), "", "un " * 90]
+    found = SentenceClassifier.from_run(tmp_path / "a.onnx").predict(texts)
+    for text, prediction in zip(texts, found, strict=True):
+        inputs = own(
+            text, truncation=True, max_length=to_onnx.longest_input(model.config), return_tensors="pt"
+        )
+        with torch.no_grad():
+            wanted = model(**inputs).logits[0].softmax(0).tolist()
+        assert list(prediction.probabilities.values()) == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_folder_and_its_run_have_the_same_examples(trained, classifier_folder):

@@ -14,6 +14,8 @@ from roberta_small.experiments.inputs.files import classification_files
 from roberta_small.fairseq_plugin.tasks.datasets import load_soft_labels
 from roberta_small.preprocess import soft_labels
 from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.dataset import Examples, Row, _add_soft_labels
+from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 
 LABELS = ["bad", "good", "neither"]
@@ -80,6 +82,38 @@ def test_the_texts_are_the_last_training_examples(reviews, workdir, capsys):
     assert places[-3:] == [["soft.jsonl", 1], ["soft.jsonl", 2], ["soft.jsonl", 3]]
     with open("data/preprocess.json", encoding="utf-8") as stream:
         assert "label/train.soft.npy" in json.load(stream)["files"]
+
+
+def test_a_class_that_the_classifier_does_not_know_is_a_warning(reviews, workdir, capsys):
+    rows = [{"text": text, "probabilities": {"bad": 0.4, "good": 0.6}} for text in texts(2, seed=9)]
+    Path("soft.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    prepare(reviews, "--soft-labels", "soft.jsonl")
+    assert "warning: soft.jsonl has no probability of 'neither'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["regression", "multi-label"])
+def test_numbers_and_sets_of_labels_have_no_soft_labels(workdir, capsys, kind):
+    label = {"regression": "1.5", "multi-label": "bad;good"}[kind]
+    write_table("reviews.csv", ("text", "label"), *((text, label) for text in texts(30)))
+    soft = predictions("soft.jsonl", [(texts(1, seed=9)[0], SOFT[0])])
+    prepare("reviews.csv", "--task", kind, "--soft-labels", soft, expect=1)
+    assert "--soft-labels: only for data with one class per text" in capsys.readouterr().err
+
+
+def test_pairs_of_a_reader_without_columns_have_no_soft_labels(workdir):
+    """The second texts of a file of predictions could not be found."""
+    rows = [Row("pairs.toy", Record("un", 1, pair="deux", label="bad"))]
+    examples = Examples({"train": rows}, Columns())
+    with pytest.raises(UserError, match="not for sentence pairs"):
+        _add_soft_labels(examples, predictions("soft.jsonl", [("trois", SOFT[0])]))
+
+
+def test_probabilities_may_be_rounded_to_two_digits(workdir):
+    """The error of their sum grows with the number of classes."""
+    p = {"one": 0.92, **{f"other {i}": 0.0 for i in range(19)}}  # 0.924 and 19 times 0.004
+    Path("soft.jsonl").write_text(json.dumps({"text": "un", "probabilities": p}), encoding="utf-8")
+    ((found,), _) = soft_labels.read("soft.jsonl", Columns())
+    assert found.probabilities["one"] == pytest.approx(1)
 
 
 def write_table(path, *rows):

@@ -107,7 +107,27 @@ def test_the_pooling_of_a_sentence_encoder_is_that_of_the_runs(tmp_path, root, m
 
     assert words() == pooling
     assert words(pools=False) == []  # a method without it
+    notes = fitted(root, path.stem, pools=False).notes["fairseq"]
+    assert any("this method uses the first token" in note for note in notes) == (mode == "mean")
     assert words(extra="--pooling first") == []  # the user's choice
+
+
+def test_a_head_keeps_the_pooling_that_it_was_trained_with(tmp_path, root):
+    """A recipe file that sets another one does not change it; the user does."""
+    (root / "mean.txt").write_text(f"{RECIPE}--pooling mean\n")
+    for name, kind in (("head", "classifier"), ("plain", "encoder")):
+        tiny_models.write(tmp_path / kind, "xlm-roberta", kind)
+        convert_back(tmp_path / kind, tmp_path / f"{name}/model.pt")
+        shutil.copy(tmp_path / f"{name}/model.pt", root / f"{name}.pt")
+
+    def words(**options):
+        flags = fitted(root, "head", "plain", recipe="mean.txt", classes=["a", "b"], **options).flags[
+            "fairseq"
+        ]
+        return {name for name, found in flags.items() if "--pooling first" in shlex.join(found)}
+
+    assert words() == {"head"}
+    assert words(extra="--pooling mean") == set()
 
 
 def test_different_checkpoints_leave_random_weights_the_recipes_architecture(root):

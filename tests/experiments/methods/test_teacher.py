@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import preloaded
@@ -13,6 +14,7 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 import torch
+from omegaconf import OmegaConf
 from tiny_runs import make_data, make_run
 from training import build_trainer, save
 from transformers import AutoTokenizer
@@ -22,7 +24,7 @@ from roberta_small.eval.model import open_model
 from roberta_small.eval.network import read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods import teacher as teachers
-from roberta_small.experiments.methods.pretrain import tokens_per_update
+from roberta_small.experiments.methods.pretrain import reading_note, tokens_per_update
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
@@ -127,6 +129,10 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
     assert read_checkpoint(tmp_path / "out/model.pt").vocabulary == 40
     assert not [name for name in load_checkpoint(tmp_path / "out/model.pt")["model"] if "lm_head" in name]
+    # Its LM head is random, and no command uses it.
+    assert not [
+        name for name in read_checkpoint(tmp_path / "out/checkpoint_best.pt").weights if "lm_head" in name
+    ]
     again = teachers.open_teacher(
         tmp_path / "out/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
     )
@@ -173,6 +179,89 @@ def test_vectors_are_standardized_by_the_first_of_them(tmp_path, monkeypatch, si
     assert found["std"] == pytest.approx(vectors_ND[:used].astype(np.float32).std(0), rel=1e-5)
 
 
+@pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
+def test_a_left_to_right_teacher(tmp_path, text, arch):
+    """It has no `<mask>`, which is the last token of the student."""
+    words = ["--task", "distillation", "--criterion", "cross_entropy", "--arch", arch, "--cpu", *STUDENT]
+    cfg = teachers._configuration([str(text / "corpus"), *words])
+    model = teachers.DistillationTask.setup_task(cfg.task).build_model(cfg.model)
+    torch.save(
+        {"cfg": OmegaConf.to_container(cfg, enum_to_str=True), "model": model.state_dict()},
+        tmp_path / "model.pt",
+    )
+    dictionary = shutil.copy(text / "corpus/dict.txt", tmp_path)
+    teacher = teachers.open_teacher(tmp_path / "model.pt", Path(dictionary), torch.device("cpu"), "fp32")
+    assert teacher.ids.tolist() == [*range(39), 3]
+    row = np.array([0, 5, 7, 2])
+    (found_LD,) = teachers._hidden(teacher, teacher.read([row]))
+    with torch.no_grad():
+        wanted_1LD = model.eval()(torch.from_numpy(row)[None], features_only=True)[0]
+    np.testing.assert_allclose(found_LD, wanted_1LD[0].numpy(), atol=1e-5)
+
+
+def test_a_teacher_with_token_types_reads_one_text(tmp_path):
+    """In running text, every sentence ends in `</s>`; none of them is the second text of a pair."""
+    model = tiny_models.write(tmp_path / "teacher", "bert", "encoder")
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    dictionary = tmp_path / "converted/dict.txt"
+    teacher = teachers.open_teacher(tmp_path / "converted/model.pt", dictionary, torch.device("cpu"), "fp32")
+    assert teacher.vectors == TOKENS
+    names = load(str(dictionary)).symbols
+    own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
+    theirs = own("un livre", "un roman")["input_ids"]
+    ends = {own.cls_token_id: 0, own.sep_token_id: 2}
+    row = np.array(
+        [ends.get(i, names.index(own.convert_ids_to_tokens(i)) if i not in ends else 0) for i in theirs]
+    )
+    (found_LD,) = teachers._hidden(teacher, teacher.read([row]))
+    with torch.no_grad():
+        wanted_1LD = model(input_ids=torch.tensor([theirs]))[0]
+    np.testing.assert_allclose(found_LD, wanted_1LD[0].numpy(), atol=2e-5)
+
+
+def test_texts_that_are_too_long_for_the_teacher_are_reported_once(tmp_path, text, capfd):
+    tiny_models.write(tmp_path / "teacher", "bert", "encoder")
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    dictionary = text / "corpus/dict.txt"
+    teacher = teachers.open_teacher(tmp_path / "converted/model.pt", dictionary, torch.device("cpu"), "fp32")
+    short, long = np.array([0, 7, 2]), np.array([0, *[7, 8, 9] * 40, 2])
+    teacher.read([short])
+    assert "warning" not in capfd.readouterr().err
+    rows = [teacher.read([short, long, long])[1] for _ in range(2)]
+    assert [len(row) for row in rows] == [34, 34]
+    printed = capfd.readouterr().err
+    assert printed.count("reads 34 tokens; 2 of 3 texts have more") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (["--encoder-attention-heads", "7"], "not a multiple of --encoder-attention-heads 7"),
+        (["--tokens-per-sample", "512"], "--max-positions 24"),
+        (["--text-weight", "-1"], "--text-weight -1"),
+    ],
+)
+def test_flags_that_build_no_student_are_errors_before_the_teacher_reads(
+    tmp_path, monkeypatch, text, wrong, named
+):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    write_teacher(tmp_path, text)
+    printed = distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, *wrong], code=1)
+    assert named in printed
+    assert "Traceback" not in printed
+    assert not (tmp_path / "out/teacher").exists()
+
+
+@pytest.mark.parametrize(("tokens", "part"), [(10**9, False), (100, True), (None, False)])
+def test_the_plan_has_what_the_teacher_reads(text, tokens, part):
+    recipe = Recipe("r", ("--task", "distillation", "--tokens-per-sample", "24"))
+    (note,) = reading_note(recipe, tokens, text / "corpus")
+    sizes = task_of(text / "corpus").texts("train", str(text / "corpus")).sizes
+    assert f"{sizes.sum():,} tokens" in note
+    assert ("smaller text" in note) == part
+
+
 @pytest.mark.slow
 def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkeypatch, text):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
@@ -208,22 +297,39 @@ def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
     write_teacher(tmp_path, text)
     task = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small", "--cpu"]
     _, trainer = build_trainer([text / "corpus", *task, *STUDENT, "--optimizer", "adam", "--seed", "3"])
-    save(trainer, tmp_path / "start.pt")
+    (tmp_path / "first").mkdir()
+    save(trainer, tmp_path / "first/start.pt")  # the only checkpoint of the folder
     no_change = [*STUDENT, "--lr", "1e-30"]
     output = distilled(
-        tmp_path, text, tmp_path / "teacher", "--start", "start.pt", tokens="1k", student=no_change
+        tmp_path, text, tmp_path / "teacher", "--start", "first", tokens="1k", student=no_change
     )
     assert "a vector for every token" in output
     assert not (tmp_path / "out/student.pt").exists()
     recorded = manifest.read(tmp_path / "out")
-    assert (recorded["init"], recorded["checkpoint"]["path"]) == ("start", "start.pt")
+    assert (recorded["init"], recorded["checkpoint"]["path"]) == ("start", "first/start.pt")
     wanted, found = (
-        load_checkpoint(path)["model"] for path in (tmp_path / "start.pt", tmp_path / "out/model.pt")
+        load_checkpoint(path)["model"] for path in (tmp_path / "first/start.pt", tmp_path / "out/model.pt")
     )
     compared = [name for name in found if name.startswith("encoder.sentence_encoder.")]
     assert "encoder.sentence_encoder.embed_tokens.weight" in compared
     for name in compared:
         torch.testing.assert_close(found[name], wanted[name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    write_teacher(tmp_path, text)
+    words = ["--data", text / "corpus", "--out", "out", "--tokens", "1k", "--dry-run", "--start", "teacher"]
+    printed = pretrain(*words, cwd=tmp_path, code=1)
+    assert "corpus/dict.txt: not the vocabulary of teacher; binarize the text with --dict " in printed
+    (dictionary,) = (tmp_path / "cache").rglob("dict.txt")
+    binarize = ["--sentencepiece-model", str(text / "tokenizer" / MODEL), "--dict", str(dictionary)]
+    binarize += ["--only-source", "--trainpref", str(text / "text.txt"), "--valid-every", "5"]
+    assert preprocess(["binarize", *binarize, "--out", str(tmp_path / "corpus")]) == 0
+    words[1] = tmp_path / "corpus"
+    short = ["--", "--max-positions", "32", "--tokens-per-sample", "32"]
+    assert "--start: architecture of " in pretrain(*words, *short, cwd=tmp_path)
 
 
 def test_a_run_is_a_teacher(tmp_path, text):
@@ -362,6 +468,7 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
     words += ["--tokens", "2k", "--device", "cpu", "--", *STUDENT]
     assert experiments(words) == 130
     assert manifest.read(tmp_path / "out")["status"] == "interrupted"
+    (tmp_path / "out/student.pt").write_bytes(b"of an earlier start, with another teacher")
     assert experiments(words) == 0
     assert calls[:3] == ["train-00000", "train-00001", "train-00001"]
     assert manifest.read(tmp_path / "out")["status"] == "finished"
