@@ -3,12 +3,16 @@
 import csv
 import json
 import random
+import subprocess
 
+import preloaded
 import pytest
+import tiny_models
 import tiny_tokenizers
 import torch
 from tiny_runs import make_run
 from tokenizers import ByteLevelBPETokenizer
+from training import build_trainer, save
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common.predictions import read
@@ -51,6 +55,41 @@ def characters(folder):
     texts = ["".join(draw.choices(LETTERS, k=draw.randint(3, 40))) for _ in range(60)]
     (folder / "dict.txt").write_text("".join(f"{letter} 1\n" for letter in LETTERS))
     return ["--tokenizer", "characters", "--dict", str(folder / "dict.txt")], texts
+
+
+@pytest.mark.slow
+def test_a_language_model_of_fairseq_with_the_files_of_gpt2_is_fine_tuned(tmp_path, monkeypatch):
+    """As fairseq's own roberta.base: model.pt, dict.txt, encoder.json and vocab.bpe in one folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "roberta").mkdir()
+    options, texts = bpe(tmp_path / "roberta")
+    write_rows("texts.csv", texts)
+    assert preprocess(["dataset", "texts.csv", *options, "--out", "data"]) == 0
+    task = [
+        "--task",
+        "masked_lm",
+        "--criterion",
+        "masked_lm",
+        "--arch",
+        "roberta",
+        "--cpu",
+        *tiny_models.FLAGS,
+    ]
+    task += ["--tokens-per-sample", "32", "--batch-size", "4", "--optimizer", "adam"]
+    _, trainer = build_trainer([tmp_path / "data/input0", *task])
+    save(trainer, tmp_path / "roberta/model.pt")
+    words = ["train", "--data", "texts.csv", "--pretrained", "roberta/model.pt", "--inits", "pretrained"]
+    words += ["--seeds", "1", "--epochs", "1", "--no-baselines", "--device", "cpu", "--out", "runs"]
+    command = [preloaded.python(), "-m", "roberta_small.experiments", *words, "--", "--min-updates", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    classifier = SentenceClassifier.from_run("runs/fairseq/pretrained/seed1")
+    ids = classifier.text_input.encode([texts[0]]).rows[0]
+    own = ByteLevelBPETokenizer("roberta/encoder.json", "roberta/vocab.bpe")
+    numbers = [line.split()[0] for line in (tmp_path / "roberta/dict.txt").read_text().splitlines()]
+    assert [int(numbers[i - 4]) for i in ids[1:-1]] == own.encode(texts[0]).ids
+    (found,) = classifier.predict([texts[0]])
+    assert sorted(found.probabilities) == ["bad", "good"]
 
 
 @pytest.mark.parametrize("kind", [bpe, words, characters])
