@@ -10,6 +10,7 @@ V vocabulary entries, C embedding width, T token types.
 from __future__ import annotations
 
 import io
+import json
 import sys
 import warnings
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ from roberta_small.preprocess.tokenization.choice import beside
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 HEAD = "sentence_classification_head"
+MODULES = "modules.json"
+"""The layers of a sentence encoder (sentence-transformers)."""
 VERSION = "encoder.sentence_encoder.version"
 UNUSED = (LM_HEAD, VERSION)
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""
@@ -146,6 +149,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     labels = labels_of(model) if loaded.is_classifier else None
     special = vocabulary.special or configured_ids(config)
     pooling, notes = _pooling(folder) if labels is None else ("first", ())
+    notes += _projection(folder)
     head_activation = family.pooler_activation
     if loaded.pools_by_mean:
         pooling, head_activation = "mean", model.config.pooler_activation
@@ -210,6 +214,18 @@ def _pooling(folder: Path) -> tuple[str, tuple[str, ...]]:
     if named is not None:
         return named, ()
     return "first", (f"{POOLING}: not by the mean or the first token, so --pooling first is used",)
+
+
+def _projection(folder: Path) -> tuple[str, ...]:
+    """A note if a sentence encoder, as LaBSE, has a layer after pooling, which is not converted."""
+    path = folder / MODULES
+    try:
+        modules = json.loads(path.read_bytes()) if path.is_file() else []
+        types = [str(module["type"]) for module in modules]
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{path}: malformed; download the model again") from None
+    dense = any(name.endswith(".Dense") for name in types)
+    return (f"{MODULES}: the dense layer after pooling is not used",) if dense else ()
 
 
 def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> Vocabulary:

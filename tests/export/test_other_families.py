@@ -235,6 +235,22 @@ def test_the_pooling_of_a_sentence_encoder_is_recorded(tmp_path, modes):
     assert read_checkpoint(tmp_path / "new/model.pt").arguments.pooling == "mean"
 
 
+def test_a_layer_after_pooling_is_left_out_with_a_note(tmp_path):
+    tiny_models.write(tmp_path / "source", "bert", "encoder")
+    modules = [
+        {"idx": i, "type": f"sentence_transformers.models.{name}"}
+        for i, name in enumerate(["Transformer", "Pooling", "Dense"])
+    ]
+    (tmp_path / "source/modules.json").write_text(json.dumps(modules[:2]))
+    assert "dense layer" not in str(convert_back(tmp_path / "source", tmp_path / "one/model.pt"))
+    (tmp_path / "source/modules.json").write_text(json.dumps(modules))
+    assert "dense layer after pooling" in str(convert_back(tmp_path / "source", tmp_path / "two/model.pt"))
+    (tmp_path / "source/modules.json").write_text("{}{")
+    with pytest.raises(UserError, match=r"modules\.json: malformed"):
+        convert_back(tmp_path / "source", tmp_path / "three/model.pt")
+    assert not (tmp_path / "three").exists()
+
+
 @pytest.mark.parametrize("content", ["[]", '"mean"', "{", "\xff"])
 def test_a_malformed_pooling_is_an_error(tmp_path, content):
     tiny_models.write(tmp_path / "source", "bert", "encoder")
