@@ -89,7 +89,7 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
         check_vectors(folder / vectors, known)
     if complete and not needs_student:
         return
-    check_text_weight(cfg.criterion.text_weight)
+    check_text_weight(getattr(cfg.criterion, "text_weight", 0.0))
     model = _student(task, cfg, settings.seed)  # before the teacher reads for hours
     path = Path(training.identity["teacher"]["path"])
     precision = (known or {}).get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
