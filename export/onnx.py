@@ -196,6 +196,19 @@ class FolderModel(Model):
         """The same, with the ids of the graph."""
         return self.tokenizer.transformers_encoder()
 
+    def examples(self, split: str, data: OptionalPath = None) -> Examples:
+        """The examples of a split of the folder `data`.
+
+        Raises `UserError` as a run does, and for pairs whose second text has a token type of its own.
+        """
+        given = None if data is None else DataFolder.given(data)
+        if given is not None and given.pairs and self.located is not None and self.encoder.has_token_types:
+            raise UserError(
+                f"{given.path}: sentence pairs, but the graph of {self.run.folder} reads single texts; omit "
+                "--data, or fine-tune the folder with `roberta-small train` and export that run"
+            )
+        return super().examples(split, data)
+
     def find_dictionary(self, data: DataFolder) -> Path:
         """The dictionary of `data`; raises `UserError` unless it is the one in the folder."""
         if self.checkpoint.dictionary_sha256 is None:

@@ -39,6 +39,7 @@ TEXT = "text"
 TOLERANCE = 0.005
 """Of the sum, for each class: the probabilities may be rounded to two digits."""
 MIN_TOLERANCE = 0.02
+"""The same for few classes, whose probabilities other programs round more coarsely."""
 PREDICT = "write it with: roberta-small predict --input TEXTS --with-text --out FILE.jsonl"
 
 

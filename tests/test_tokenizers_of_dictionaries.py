@@ -65,17 +65,8 @@ def test_a_language_model_of_fairseq_with_the_files_of_gpt2_is_fine_tuned(tmp_pa
     options, texts = bpe(tmp_path / "roberta")
     write_rows("texts.csv", texts)
     assert preprocess(["dataset", "texts.csv", *options, "--out", "data"]) == 0
-    task = [
-        "--task",
-        "masked_lm",
-        "--criterion",
-        "masked_lm",
-        "--arch",
-        "roberta",
-        "--cpu",
-        *tiny_models.FLAGS,
-    ]
-    task += ["--tokens-per-sample", "32", "--batch-size", "4", "--optimizer", "adam"]
+    task = "--task masked_lm --criterion masked_lm --arch roberta --tokens-per-sample 32 --batch-size 4"
+    task = [*task.split(), *tiny_models.FLAGS, "--optimizer", "adam", "--cpu"]
     _, trainer = build_trainer([tmp_path / "data/input0", *task])
     save(trainer, tmp_path / "roberta/model.pt")
     words = ["train", "--data", "texts.csv", "--pretrained", "roberta/model.pt", "--inits", "pretrained"]

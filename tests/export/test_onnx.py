@@ -235,6 +235,22 @@ def test_the_file_of_a_folder_of_transformers_reads_its_texts(tmp_path, family):
         assert list(prediction.probabilities.values()) == pytest.approx(wanted, abs=1e-5)
 
 
+def test_pairs_with_token_types_are_an_error_for_a_folder(tmp_path, capsys):
+    tiny_models.write(tmp_path / "folder", "bert", "classifier")
+    (tmp_path / "data/input1").mkdir(parents=True)
+    words = [
+        "onnx",
+        str(tmp_path / "folder"),
+        "--out",
+        str(tmp_path / "a.onnx"),
+        "--data",
+        str(tmp_path / "data"),
+    ]
+    assert main(words) == 1
+    assert "data: sentence pairs" in capsys.readouterr().err
+    assert not (tmp_path / "a.onnx").exists()
+
+
 def test_a_folder_and_its_run_have_the_same_examples(trained, classifier_folder):
     ours, theirs = (
         open_classifier(path).examples(trained[0], "test") for path in (classifier_folder, trained[1])
