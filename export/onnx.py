@@ -186,14 +186,14 @@ class FolderModel(Model):
 
     @cached_property
     def tokenizer(self) -> Located:
-        """The tokenizer of Transformers; raises `UserError` if there is none."""
+        """Its files; raises `UserError` if there are none."""
         if self.located is None:
             raise UserError(f"{self.run.folder}: no tokenizer of Transformers beside the model")
         return self.located
 
     @cached_property
     def encoder(self) -> TransformersEncoder:
-        """The same, with the ids of the graph."""
+        """The tokenizer of Transformers, with the ids of the graph."""
         return self.tokenizer.transformers_encoder()
 
     def examples(self, split: str, data: OptionalPath = None) -> Examples:

@@ -168,9 +168,8 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
         ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
         ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
         ids[BOS], ids[EOS] = _ends(model)
-        if hasattr(
-            layers, "embed_second"
-        ):  # every sentence of a text ends in </s>, which begins the second type
+        # Every sentence of a text ends in </s>, after which a pair's second text would begin.
+        if hasattr(layers, "embed_second"):
             del layers.embed_second
         return Teacher(checkpoint, network, device, ids, lambda rows: [ids[row] for row in rows], precision)
     if not any(name.startswith(WORD_START) for name in symbols):
