@@ -2,7 +2,9 @@
 
 The teacher has read the text before (`experiments/methods/teacher.py`); its vectors are in a folder of
 memory-mapped shards. As Jiao et al. (2020), hidden states are compared after a linear projection; the loss is
-that of Reimers & Gurevych (2020), a mean squared error, for tokens and for the means of texts.
+that of Reimers & Gurevych (2020), a mean squared error, for tokens and for the means of texts. The first
+token of a student that reads in both directions learns the mean as well, because classifiers read the one or
+the other.
 
 Shapes: B texts, L tokens of the longest, N tokens without padding, C width of the student, D of the teacher.
 """
@@ -38,6 +40,7 @@ from omegaconf import II, MISSING
 from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
@@ -71,8 +74,8 @@ class DistillationTask(FairseqTask):
     def __init__(self, cfg: DistillationConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
-        self.width = 0
-        """C, known when the model is built."""
+        self.width, self.causal = 0, False
+        """C, and whether the student is left-to-right; known when the model is built."""
 
     @classmethod
     def setup_task(cls, cfg: DistillationConfig, **kwargs: Any) -> "DistillationTask":
@@ -84,6 +87,7 @@ class DistillationTask(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the student."""
         model = super().build_model(cfg, from_checkpoint)
+        self.causal = isinstance(model, CausalRobertaSmall)
         self.width = model.encoder.sentence_encoder.embed_tokens.embedding_dim
         return model
 
@@ -264,6 +268,7 @@ class DistillationCriterion(FairseqCriterion):
         super().__init__(task)
         check_text_weight(text_weight)
         self.padding_idx, self.text_weight = task.source_dictionary.pad(), text_weight
+        self.first_learns = not task.causal  # a left-to-right model has read nothing at the first token
         vectors = task.teacher()
         self.of_tokens = vectors.of == TOKENS
         self.register_buffer("mean_D", torch.tensor(vectors.record["mean"]), persistent=False)
@@ -276,23 +281,27 @@ class DistillationCriterion(FairseqCriterion):
         """The loss of a batch, the number of vectors that it is summed over, and the logging output."""
         tokens_BL, packing = sample["net_input"]["src_tokens"], packing_of(sample, self.padding_idx)
         index_N = packing.real_index()
-        features_MC = model.features(tokens_BL, packing).flatten(0, 1)
-        students_ND = self.projection(features_MC.index_select(0, index_N).float())
+        features_BLC = model.features(tokens_BL, packing)
+        students_ND = self.projection(features_BLC.flatten(0, 1).index_select(0, index_N).float())
         teachers_ND = (sample["teacher"].float() - self.mean_D) / self.std_D
         text_N = index_N // tokens_BL.size(1)
         ours_BD = means(students_ND, text_N, len(tokens_BL))
         theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND
         text_error = (ours_BD - theirs_BD).square().mean(1).sum()
+        token_error = first_error = text_error.new_zeros(())
+        if self.first_learns:
+            firsts_BD = self.projection(features_BLC[:, 0].float())
+            first_error = (firsts_BD - theirs_BD).square().mean(1).sum()
+        loss, size = text_error + first_error, len(tokens_BL)
         if self.of_tokens:
             size = packing.tokens
             token_error = (students_ND - teachers_ND).square().mean(1).sum()
-            loss = token_error + self.text_weight * size / len(tokens_BL) * text_error
-        else:
-            size, token_error, loss = len(tokens_BL), text_error.new_zeros(()), text_error
+            loss = token_error + self.text_weight * size / len(tokens_BL) * loss
         return loss, size, {
             "loss": loss.detach(),
             "token_error": token_error.detach(),
             "text_error": text_error.detach(),
+            "first_error": first_error.detach(),
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": size,
@@ -300,12 +309,13 @@ class DistillationCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Log the loss, and the mean squared errors of tokens and of texts."""
+        """Log the loss, and the mean squared errors of tokens, of texts and of first tokens."""
         size = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
         if size == 0:
             return
         counts = {"loss": size, "token_error": size}
-        counts["text_error"] = sum(int(log["nsentences"]) for log in logging_outputs)
+        texts = sum(int(log["nsentences"]) for log in logging_outputs)
+        counts |= {"text_error": texts, "first_error": texts}
         for name, count in counts.items():
             total = sum(float(log.get(name, 0)) for log in logging_outputs)
             metrics.log_scalar(name, total / count, count, round=4)

@@ -12,12 +12,13 @@ TOKENS_BL = torch.tensor([[0, 5, 6, 2], [0, 7, PAD, PAD]])
 LENGTHS = (4, 2)
 
 
-def criterion(of):
+def criterion(of, causal):
     record = {"mean": [0.5] * WIDTH, "std": [2.0] * WIDTH}
     task = SimpleNamespace(
         source_dictionary=SimpleNamespace(pad=lambda: PAD),
         teacher=lambda: SimpleNamespace(of=of, record=record, width=WIDTH),
         width=WIDTH,
+        causal=causal,
     )
     found = DistillationCriterion(task, 8.0)
     with torch.no_grad():
@@ -26,32 +27,43 @@ def criterion(of):
     return found
 
 
-def losses_of(of, teacher, student_BLC):
-    """The loss, and the errors of tokens and texts, per vector."""
+def losses_of(of, teacher, student_BLC, causal):
+    """The loss, and the errors of tokens, texts and first tokens, per vector."""
     sample = {"net_input": {"src_tokens": TOKENS_BL}, "teacher": teacher, "ntokens": 6, "nsentences": 2}
-    loss, size, log = criterion(of)(SimpleNamespace(features=lambda *_: student_BLC), sample)
-    return float(loss) / size, float(log["token_error"]) / size, float(log["text_error"]) / 2
+    loss, size, log = criterion(of, causal)(SimpleNamespace(features=lambda *_: student_BLC), sample)
+    return (
+        float(loss) / size,
+        float(log["token_error"]) / size,
+        float(log["text_error"]) / 2,
+        float(log["first_error"]) / 2,
+    )
 
 
 def error(ours, theirs):
     return float(((ours - theirs) ** 2).mean(-1).sum())
 
 
-def test_tokens_learn_their_vectors_and_texts_the_mean():
+@pytest.mark.parametrize("causal", [False, True])
+def test_tokens_learn_their_vectors_and_texts_the_mean(causal):
+    """As does the first token, which a left-to-right model reads before the text."""
     student_BLC, teacher_ND = torch.randn(2, 4, WIDTH), torch.randn(6, WIDTH)
-    token_error, text_error, begin = 0.0, 0.0, 0
+    token_error, text_error, first_error, begin = 0.0, 0.0, 0.0, 0
     for text, length in enumerate(LENGTHS):
         ours_LC, theirs_LD = student_BLC[text, :length], (teacher_ND[begin : begin + length] - 0.5) / 2
         token_error += error(ours_LC, theirs_LD) / 6
         text_error += error(ours_LC.mean(0), theirs_LD.mean(0)) / 2
+        first_error += 0.0 if causal else error(ours_LC[0], theirs_LD.mean(0)) / 2
         begin += length
-    found = losses_of(TOKENS, teacher_ND, student_BLC)
-    assert found == pytest.approx((token_error + 8 * text_error, token_error, text_error), rel=1e-5)
+    found = losses_of(TOKENS, teacher_ND, student_BLC, causal)
+    loss = token_error + 8 * (text_error + first_error)
+    assert found == pytest.approx((loss, token_error, text_error, first_error), rel=1e-5)
 
 
-def test_without_vectors_of_tokens_the_mean_learns_that_of_the_text():
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_vectors_of_tokens_the_mean_learns_that_of_the_text(causal):
     student_BLC, teacher_BD = torch.randn(2, 4, WIDTH), torch.randn(2, WIDTH)
     ours_BD = torch.stack([student_BLC[text, :length].mean(0) for text, length in enumerate(LENGTHS)])
     text_error = error(ours_BD, (teacher_BD - 0.5) / 2) / 2
-    found = losses_of(TEXTS, teacher_BD, student_BLC)
-    assert found == pytest.approx((text_error, 0.0, text_error), rel=1e-5)
+    first_error = 0.0 if causal else error(student_BLC[:, 0], (teacher_BD - 0.5) / 2) / 2
+    found = losses_of(TEXTS, teacher_BD, student_BLC, causal)
+    assert found == pytest.approx((text_error + first_error, 0.0, text_error, first_error), rel=1e-5)
