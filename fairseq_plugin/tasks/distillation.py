@@ -247,7 +247,7 @@ class DistillationCriterionConfig(FairseqDataclass):
     """Flags of the criterion."""
 
     text_weight: float = field(
-        default=8.0, metadata={"help": "weight of the error of the means of texts, beside that of tokens"}
+        default=8.0, metadata={"help": "weight of the errors of means of texts and of first tokens"}
     )
 
 
