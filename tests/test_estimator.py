@@ -121,7 +121,7 @@ def lowered(texts):
     return [text.lower() for text in texts]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_model_selection_and_pipelines():
     texts, labels = examples(40)
     classifier = TextClassifier(**SMALL)
