@@ -287,21 +287,16 @@ class DistillationCriterion(FairseqCriterion):
         text_N = index_N // tokens_BL.size(1)
         ours_BD = means(students_ND, text_N, len(tokens_BL))
         theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND
-        text_error = (ours_BD - theirs_BD).square().mean(1).sum()
-        token_error = first_error = text_error.new_zeros(())
+        errors = {"text_error": squared_error(ours_BD, theirs_BD)}
         if self.first_learns:
-            firsts_BD = self.projection(features_BLC[:, 0].float())
-            first_error = (firsts_BD - theirs_BD).square().mean(1).sum()
-        loss, size = text_error + first_error, len(tokens_BL)
+            errors["first_error"] = squared_error(self.projection(features_BLC[:, 0].float()), theirs_BD)
+        loss, size = torch.stack([*errors.values()]).sum(), len(tokens_BL)
         if self.of_tokens:
-            size = packing.tokens
-            token_error = (students_ND - teachers_ND).square().mean(1).sum()
-            loss = token_error + self.text_weight * size / len(tokens_BL) * loss
+            errors["token_error"], size = squared_error(students_ND, teachers_ND), packing.tokens
+            loss = errors["token_error"] + self.text_weight * size / len(tokens_BL) * loss
         return loss, size, {
             "loss": loss.detach(),
-            "token_error": token_error.detach(),
-            "text_error": text_error.detach(),
-            "first_error": first_error.detach(),
+            **{name: error.detach() for name, error in errors.items()},
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": size,
@@ -309,7 +304,7 @@ class DistillationCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Log the loss, and the mean squared errors of tokens, of texts and of first tokens."""
+        """Log the loss, and the mean squared errors of what learns: tokens, texts, first tokens."""
         size = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
         if size == 0:
             return
@@ -317,13 +312,19 @@ class DistillationCriterion(FairseqCriterion):
         texts = sum(int(log["nsentences"]) for log in logging_outputs)
         counts |= {"text_error": texts, "first_error": texts}
         for name, count in counts.items():
-            total = sum(float(log.get(name, 0)) for log in logging_outputs)
-            metrics.log_scalar(name, total / count, count, round=4)
+            found = [float(log[name]) for log in logging_outputs if name in log]
+            if found:
+                metrics.log_scalar(name, sum(found) / count, count, round=4)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         """True: all logging outputs are numbers, which fairseq can sum over workers."""
         return True
+
+
+def squared_error(ours_ND: Tensor, theirs_ND: Tensor) -> Tensor:
+    """The sum over rows of their mean squared errors: (N, D), (N, D) -> ()."""
+    return (ours_ND - theirs_ND).square().mean(1).sum()
 
 
 def means(x_ND: Tensor, text_N: Tensor, texts: int) -> Tensor:

@@ -28,15 +28,11 @@ def criterion(of, causal):
 
 
 def losses_of(of, teacher, student_BLC, causal):
-    """The loss, and the errors of tokens, texts and first tokens, per vector."""
+    """The loss, and the errors of tokens, texts and first tokens, per vector, as logged."""
     sample = {"net_input": {"src_tokens": TOKENS_BL}, "teacher": teacher, "ntokens": 6, "nsentences": 2}
     loss, size, log = criterion(of, causal)(SimpleNamespace(features=lambda *_: student_BLC), sample)
-    return (
-        float(loss) / size,
-        float(log["token_error"]) / size,
-        float(log["text_error"]) / 2,
-        float(log["first_error"]) / 2,
-    )
+    counts = {"token_error": size, "text_error": 2, "first_error": 2}
+    return {"loss": float(loss) / size} | {n: float(log[n]) / counts[n] for n in log.keys() & counts.keys()}
 
 
 def error(ours, theirs):
@@ -52,11 +48,13 @@ def test_tokens_learn_their_vectors_and_texts_the_mean(causal):
         ours_LC, theirs_LD = student_BLC[text, :length], (teacher_ND[begin : begin + length] - 0.5) / 2
         token_error += error(ours_LC, theirs_LD) / 6
         text_error += error(ours_LC.mean(0), theirs_LD.mean(0)) / 2
-        first_error += 0.0 if causal else error(ours_LC[0], theirs_LD.mean(0)) / 2
+        first_error += error(ours_LC[0], theirs_LD.mean(0)) / 2
         begin += length
     found = losses_of(TOKENS, teacher_ND, student_BLC, causal)
-    loss = token_error + 8 * (text_error + first_error)
-    assert found == pytest.approx((loss, token_error, text_error, first_error), rel=1e-5)
+    wanted = {"token_error": token_error, "text_error": text_error}
+    wanted |= {} if causal else {"first_error": first_error}
+    wanted["loss"] = token_error + 8 * (text_error + wanted.get("first_error", 0.0))
+    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -64,6 +62,7 @@ def test_without_vectors_of_tokens_the_mean_learns_that_of_the_text(causal):
     student_BLC, teacher_BD = torch.randn(2, 4, WIDTH), torch.randn(2, WIDTH)
     ours_BD = torch.stack([student_BLC[text, :length].mean(0) for text, length in enumerate(LENGTHS)])
     text_error = error(ours_BD, (teacher_BD - 0.5) / 2) / 2
-    first_error = 0.0 if causal else error(student_BLC[:, 0], (teacher_BD - 0.5) / 2) / 2
     found = losses_of(TEXTS, teacher_BD, student_BLC, causal)
-    assert found == pytest.approx((text_error + first_error, 0.0, text_error, first_error), rel=1e-5)
+    wanted = {"text_error": text_error}
+    wanted |= {} if causal else {"first_error": error(student_BLC[:, 0], (teacher_BD - 0.5) / 2) / 2}
+    assert found == pytest.approx(wanted | {"loss": sum(wanted.values())}, rel=1e-5)
