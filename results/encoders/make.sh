@@ -27,6 +27,7 @@ for set; do
     # shellcheck disable=SC2086 # words
     {
         $train --inits $small $tokenizer --seeds 1 2 3 4 5 $once
+        case $set in books-200) $train --inits "${weights#* }" $tokenizer --seeds 1 2 3 4 5 --no-baselines --grid lr=3e-5 $once ;; esac
         $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines $large $once
         case $set in
             books-1800) $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines $large --grid max-positions=512 ;;
