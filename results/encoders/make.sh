@@ -36,7 +36,8 @@ for set; do
         case $set in books-200) # soft labels of encoders that were fine-tuned with the same 200 labels
             $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines --arm own-data --grid max-positions=512 $once
             roberta-small predict --checkpoint "runs/$set/own-data,max-positions=512/e5" --ensemble --input data/span-lines.txt --with-text --out data/soft-200.jsonl
-            $train --inits "${weights#* }" $tokenizer --seeds 1 2 3 4 5 --no-baselines --arm soft --soft-labels data/soft-200.jsonl --lr 1e-4 --batch-size 16 --epochs 1 ;;
+            $train --inits "${weights#* }" $tokenizer --seeds 1 2 3 4 5 --no-baselines --arm soft --soft-labels data/soft-200.jsonl --lr 1e-4 --batch-size 16 --epochs 1
+            $train --inits e5=data/checkpoints/e5 --seeds 1 2 3 --no-baselines --arm soft --soft-labels data/soft-200.jsonl --batch-size 16 --epochs 1 ;;
         esac
         case $set in movies-* | packages-*)
             $train --inits minilm=data/checkpoints/minilm --seeds 1 2 3 4 5 --no-baselines $large $once ;;
