@@ -44,7 +44,7 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import (
     model_arguments,
     scaling_of_state,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint, task_settings
 from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
@@ -194,8 +194,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; raises `UserError` if the file is not a checkpoint (see `load_checkpoint`)."""
     state = load_checkpoint(path, optimizer=False)
     arguments = model_arguments(state)
-    cfg = state.get("cfg")
-    settings = dict(vars(arguments)) if cfg is None else dict(cfg["task"] or {})
+    settings = task_settings(state)
     settings.setdefault("classification_head_name", "sentence_classification_head")
     settings["seed"] = settings["seed"] if isinstance(settings.get("seed"), int) else 1
     recorded = (state.get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}

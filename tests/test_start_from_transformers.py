@@ -146,7 +146,7 @@ def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
     torch.testing.assert_close(torch.from_numpy(graph_NK).float(), wanted_NK, atol=1e-5, rtol=0)
     assert evaluate(["evaluate", "--checkpoint", "runs", "--write-predictions"]) == 0
 
-    for method in ("transformers", "lora") if family in ("bert", "flaubert") else ():
+    for method in ("transformers", "lora") if family in tiny_models.OTHERS else ():
         train("--method", method, *options, *flags[:-1])
         run = tmp_path / f"runs/{method}/pretrained/seed1"
         lines = [

@@ -42,7 +42,8 @@ from roberta_small.eval.texts import TextInput, batches, pad
 from roberta_small.experiments.plan import newest_intact
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
 from roberta_small.experiments.sweep import Sweep, Training
-from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
+from roberta_small.fairseq_plugin.checkpoints.initialization import require_fit
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state, load_checkpoint
 from roberta_small.fairseq_plugin.tasks.distillation import (
     RECORD,
     TEXTS,
@@ -83,14 +84,18 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
     known = _known(folder / vectors, identity)
     # A student of an earlier start may have been made with other flags, or by another teacher.
-    needs_student = training.run.checkpoint is None and newest_intact(folder) is None
+    begins = newest_intact(folder) is None
+    needs_student = begins and training.run.checkpoint is None
     complete = known is not None and (folder / vectors / RECORD).is_file()
     if known is not None:
         check_vectors(folder / vectors, known)
     if complete and not needs_student:
         return
     check_text_weight(getattr(cfg.criterion, "text_weight", 0.0))
-    model = _student(task, cfg, settings.seed)  # before the teacher reads for hours
+    # Errors of the student come before the teacher reads for hours.
+    model = _student(task, cfg, settings.seed)
+    if begins and (start := training.run.checkpoint) is not None:
+        require_fit("--start", start, load_checkpoint(start, optimizer=False), model, task)
     path = Path(training.identity["teacher"]["path"])
     precision = (known or {}).get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
     teacher = open_teacher(path, data[0] / "dict.txt", device, precision)

@@ -206,13 +206,15 @@ def _pooling(folder: Path) -> tuple[str, tuple[str, ...]]:
     if not path.is_file():
         return "first", ()
     content = read_object(path, "download the model again")
-    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     modes = [name for name, used in content.items() if name.startswith("pooling_mode") and used is True]
-    if len(modes) == 1 and modes[0] in known:
-        return known[modes[0]], ()
-    named = {"mean": "mean", "cls": "first"}.get(str(content.get("pooling_mode")))
-    if named is not None:
-        return named, ()
+    mode = str(content.get("pooling_mode")) if len(modes) != 1 else modes[0]
+    if mode in ("pooling_mode_mean_tokens", "mean"):
+        return "mean", ()
+    if mode in ("pooling_mode_cls_token", "cls"):
+        return "first", (
+            f"{POOLING}: the sentence vector is that of the first token; if the recipe sets the mean, "
+            "-- --pooling first keeps it",
+        )
     return "first", (f"{POOLING}: not by the mean or the first token, so --pooling first is used",)
 
 

@@ -31,7 +31,7 @@ from roberta_small.common.label_kinds import (
     LabelKind,
     Scaling,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
+from roberta_small.fairseq_plugin.checkpoints.loading import read_outline, task_settings
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
 
@@ -247,8 +247,7 @@ def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:
 
 def kind_of_state(state: Mapping[str, Any]) -> LabelKind:
     """The kind of labels that a checkpoint was trained on."""
-    cfg = state.get("cfg")
-    return kind_of_settings(vars(_namespace(state.get("args"))) if cfg is None else dict(cfg["task"] or {}))
+    return kind_of_settings(task_settings(state))
 
 
 def scaling_of_state(state: Mapping[str, Any], where: object = "checkpoint") -> Scaling:

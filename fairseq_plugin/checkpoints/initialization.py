@@ -94,11 +94,24 @@ def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
     resumes = keeps_optimizer(cfg, flag)
     if resumes:
         check_criterion(f"{flag} {path}", state, trainer.get_criterion())
-    check_dictionary(path, getattr(task, "source_dictionary", None))
-    check_architecture(f"{flag} {path}", path, state, model, keeps_optimizer=resumes)
-    check_keys(path, state["model"], model)
+    require_fit(flag, path, state, model, task, keeps_optimizer=resumes)
     logger.info("initialization: weights of %s", path)
     return state
+
+
+def require_fit(
+    flag: str,
+    path: Path,
+    state: dict[str, Any],
+    model: BaseFairseqModel,
+    task: Any,
+    *,
+    keeps_optimizer: bool = False,
+) -> None:
+    """Raise `UserError` unless a checkpoint has the dictionary and architecture of a task and its model."""
+    check_dictionary(path, getattr(task, "source_dictionary", None))
+    check_architecture(f"{flag} {path}", path, state, model, keeps_optimizer=keeps_optimizer)
+    check_keys(path, state["model"], model)
 
 
 def keeps_optimizer(cfg: Any, flag: str) -> bool:

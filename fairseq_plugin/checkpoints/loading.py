@@ -28,7 +28,7 @@ import struct
 import typing
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -157,7 +157,7 @@ def load_checkpoint(path: str | os.PathLike[str], *, optimizer: bool = True) -> 
     if path.suffix == SUFFIX:
         return read_safetensors(path)
     state = _read_pickle(path, optimizer=optimizer)
-    if not optimizer and ((state.get("cfg") or {}).get("task") or {}).get("_name") == "distillation":
+    if not optimizer and task_settings(state).get("_name") == "distillation":
         state["model"] = {name: w for name, w in state["model"].items() if not name.startswith(LM_HEAD)}
     return state
 
@@ -374,6 +374,16 @@ def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
         return state
 
     return load
+
+
+def task_settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the task of a checkpoint; before `cfg`, they were among all arguments.
+
+    The `cfg` of a task that fairseq configures by argparse contains a namespace.
+    """
+    cfg = state.get("cfg")
+    settings = state.get("args") if cfg is None else cfg["task"]
+    return dict(vars(settings) if isinstance(settings, argparse.Namespace) else settings or {})
 
 
 def bare_state(

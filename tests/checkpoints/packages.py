@@ -221,7 +221,10 @@ def nfkc():
     return model.normalizer_spec.precompiled_charsmap
 
 
-def categorium(language="fr"):
+CATEGORIUM = ("fr", "en", "de", "es", "it", "pt")
+
+
+def categorium(language):
     """The folder of a classifier of 27 classes, whose weights are TensorFlow's in the package."""
     target = FOLDER / f"categorium-{language}"
     if target.is_dir():
@@ -265,5 +268,5 @@ def _torch_weight(name, value):
 
 
 if __name__ == "__main__":
-    for name in (sapiens, minilm, e5, categorium):
-        print(name())
+    for path in (sapiens(), minilm(), e5(), *map(categorium, CATEGORIUM)):
+        print(path)

@@ -173,9 +173,10 @@ def test_sentence_encoders(here, figures, name):
     figures[name]["largest difference of a probability there and back"] = difference
 
 
-def test_a_classifier_of_27_classes(here, figures):
-    """BERT with a classification head, from TensorFlow's weights."""
-    source = packages.categorium()
+@pytest.mark.parametrize("language", packages.CATEGORIUM)
+def test_a_classifier_of_27_classes(here, figures, language):
+    """BERT with a classification head, from TensorFlow's weights; its vocabulary is that of the language."""
+    source = packages.categorium(language)
     convert_back(source, here / "converted/model.pt")
     texts = [text for text, _ in reviews(300)]
     model = AutoModelForSequenceClassification.from_pretrained(source).eval()
@@ -197,10 +198,10 @@ def test_a_classifier_of_27_classes(here, figures):
     equal = sum(ours == theirs for ours, theirs in zip(found, wanted, strict=True))
     assert equal == len(texts)
     accuracy, run = fine_tuned(here, source, rows, "--lr", "1e-4", "--max-positions", "64", "--keep-eos")
-    assert accuracy > 60
+    assert accuracy > (60 if language == "fr" else 50)
     apart = there_and_back(here, run, [text for text in texts if text][:60])
     assert apart < 1e-4
-    figures["categorium, fr"] = {
+    figures[f"categorium, {language}"] = {
         "largest difference of a probability": max(differences), "ids equal": f"{equal} of {len(texts)}",
         "accuracy after an epoch": accuracy, "largest difference of a probability there and back": apart,
     }  # fmt: skip

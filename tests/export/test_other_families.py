@@ -8,6 +8,7 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 import torch
+import transformers
 import yaml
 from tiny_runs import make_run
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
@@ -30,6 +31,34 @@ from roberta_small.preprocess.tokenization.transformers_encoder import Transform
 EVERY = tiny_models.PREFIXES | tiny_models.OTHERS
 TEXTS = ["le livre n'est pas bon", "", "été très captivant", "roman " * 40, "l'auteur est déçu"]
 CLASSES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_the_names_of_layers_are_those_of_the_classifier(tmp_path, family):
+    """LoRA adapts these linear layers, and trains the head."""
+    model, found = tiny_models.write(tmp_path / "model", family, "classifier"), families.FAMILIES[family]
+    linear = [name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)]
+    for name in ("query", "key", "value"):
+        assert len([path for path in linear if path.endswith(f".{found.linear(name)}")]) == 2, name
+    of_encoder = {f"{model.base_model_prefix}.{name}" for name, _ in model.base_model.named_parameters()}
+    of_head = {name.split(".")[0] for name, _ in model.named_parameters() if name not in of_encoder}
+    assert of_head <= set(found.head_modules)
+
+
+@pytest.mark.parametrize("name", ["BertForPreTraining", "ElectraForPreTraining"])
+def test_of_a_model_with_the_heads_of_its_pre_training_the_encoder_is_used(tmp_path, name):
+    family = name.removesuffix("ForPreTraining").lower()
+    tiny_models.write(tmp_path / "source", family, "encoder")
+    torch.manual_seed(1)
+    model = getattr(transformers, name)(AutoConfig.from_pretrained(tmp_path / "source")).eval()
+    model.save_pretrained(tmp_path / "source")
+    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    ours, _ = packed_model(tmp_path / "new/model.pt")
+    ids_BL, theirs = ours_and_theirs(tmp_path / "source", tmp_path / "new/model.pt", pairs=False)
+    mask_BL = theirs["attention_mask"].bool()
+    with torch.no_grad():
+        hidden, wanted = ours(ids_BL, features_only=True)[0], model.base_model(**theirs)[0]
+    torch.testing.assert_close(hidden[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
 
 
 def packed_model(checkpoint):
@@ -226,13 +255,23 @@ def test_a_bare_encoder_with_an_untied_head_in_its_configuration_is_a_start(tmp_
     torch.testing.assert_close(hidden[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("modes", [{"pooling_mode_mean_tokens": True}, {"pooling_mode": "mean"}])
-def test_the_pooling_of_a_sentence_encoder_is_recorded(tmp_path, modes):
+@pytest.mark.parametrize(
+    ("modes", "pooling"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode": "cls"}, "first"),
+    ],
+)
+def test_the_pooling_of_a_sentence_encoder_is_recorded(tmp_path, modes, pooling):
+    """The mean of the default recipe would replace the first token without a word."""
     tiny_models.write(tmp_path / "source", "bert", "encoder")
     (tmp_path / "source/1_Pooling").mkdir()
     (tmp_path / "source/1_Pooling/config.json").write_text(json.dumps(modes))
-    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
-    assert read_checkpoint(tmp_path / "new/model.pt").arguments.pooling == "mean"
+    notes = str(convert_back(tmp_path / "source", tmp_path / "new/model.pt"))
+    assert read_checkpoint(tmp_path / "new/model.pt").arguments.pooling == pooling
+    assert ("-- --pooling first" in notes) == (pooling == "first")
 
 
 def test_a_layer_after_pooling_is_left_out_with_a_note(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -97,6 +98,8 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     model = write_teacher(tmp_path, text)
     output = distilled(tmp_path, text, tmp_path / "teacher", tokens="60k")
     assert "a vector for every token" in output
+    read = re.findall(r"teacher: ([\d,]+) of ([\d,]+) tokens +[\d,]+ tokens/s +left 0:00", output)
+    assert len(set(read[-1])) == 1
     recorded = manifest.read(tmp_path / "out")
     assert recorded["teacher"]["source"] == "teacher"
     assert 0 < recorded["teacher_seconds"] < 60
@@ -316,6 +319,29 @@ def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
         torch.testing.assert_close(found[name], wanted[name], atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(
+    tmp_path, monkeypatch, text, beside
+):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    write_teacher(tmp_path, text)
+    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small", "--cpu"]
+    _, trainer = build_trainer([text / "corpus", *task, *STUDENT, "--optimizer", "adam"])
+    save(trainer, tmp_path / "start.pt")
+    state = torch.load(tmp_path / "start.pt", weights_only=False)
+    lines = (text / "corpus/dict.txt").read_text("utf-8").splitlines()
+    if beside:
+        (tmp_path / "dict.txt").write_text("\n".join(lines[::-1]) + "\n", encoding="utf-8")
+    else:
+        state["model"] = {name: w[:-1] if len(w) > len(lines) else w for name, w in state["model"].items()}
+    torch.save(state, tmp_path / "start.pt")
+    printed = distilled(tmp_path, text, "teacher", "--start", "start.pt", code=1)
+    assert "start.pt" in printed
+    assert "dict" in printed
+    assert "Traceback" not in printed
+    assert not (tmp_path / "out/teacher").exists()
+
+
 @pytest.mark.slow
 def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path, monkeypatch, text):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
@@ -472,6 +498,27 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
     assert experiments(words) == 0
     assert calls[:3] == ["train-00000", "train-00001", "train-00001"]
     assert manifest.read(tmp_path / "out")["status"] == "finished"
+
+
+@pytest.mark.slow
+def test_a_resumed_student_is_that_of_an_uninterrupted_run(tmp_path, monkeypatch, text):
+    """The projection to the teacher's width, which is not part of the model, is resumed with it."""
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    write_teacher(tmp_path, text)
+    student = [*STUDENT, "--save-interval-updates", "10", "--keep-interval-updates", "-1"]
+    distilled(tmp_path, text, "teacher", tokens="2k", student=student)
+    run = tmp_path / "out"
+    wanted = load_checkpoint(run / "checkpoint_last.pt")
+    early = min(run.glob("checkpoint_*_10.pt"))
+    shutil.copy(early, run / "checkpoint_last.pt")
+    manifest.write(run, manifest.read(run) | {"status": "interrupted"})
+    distilled(tmp_path, text, "teacher", tokens="2k", student=student)
+    found = load_checkpoint(run / "checkpoint_last.pt")
+    assert found["optimizer_history"][-1]["num_updates"] > 10
+    for part in ("model", "criterion"):
+        assert found[part].keys() == wanted[part].keys()
+        for name, weight in wanted[part].items():
+            torch.testing.assert_close(found[part][name], weight, atol=1e-6, rtol=0)
 
 
 def test_a_recipe_and_a_teacher_belong_together(tmp_path, text):

@@ -49,6 +49,11 @@ def of_another_program(state):
     state["optimizer_history"] = [history]
 
 
+def of_a_task_with_argparse(state):
+    """As of a task without a dataclass, of which fairseq stores a namespace."""
+    state["cfg"]["task"] = argparse.Namespace(**state["cfg"]["task"])
+
+
 def of_2019(state):
     arguments = namespace(state)
     for name in ("_name", "layer_norm_eps", "encoder_kind", "precision", "pooling", "family", "token_types"):
@@ -87,7 +92,14 @@ def with_another_head(state):
     state["model"] |= {k.replace("sentence_classification_head", "mnli"): w for k, w in heads.items()}
 
 
-CHANGES = [of_another_program, of_2019, of_several_gpus, in_half_precision, without_lm_head]
+CHANGES = [
+    of_another_program,
+    of_a_task_with_argparse,
+    of_2019,
+    of_several_gpus,
+    in_half_precision,
+    without_lm_head,
+]
 CHANGES += [without_classification_head, with_another_head]
 
 
