@@ -382,7 +382,7 @@ def task_settings(state: Mapping[str, Any]) -> dict[str, Any]:
     The `cfg` of a task that fairseq configures by argparse contains a namespace.
     """
     cfg = state.get("cfg")
-    settings = state.get("args") if cfg is None else cfg["task"]
+    settings = state.get("args") if cfg is None else cfg.get("task")
     return dict(vars(settings) if isinstance(settings, argparse.Namespace) else settings or {})
 
 

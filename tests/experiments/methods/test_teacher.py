@@ -87,6 +87,15 @@ def write_teacher(folder, text):
     return model
 
 
+def write_start(path, text):
+    """A student of other random weights, as another pre-training leaves it."""
+    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small", "--cpu"]
+    _, trainer = build_trainer([text / "corpus", *task, *STUDENT, "--optimizer", "adam", "--seed", "3"])
+    path.parent.mkdir(exist_ok=True)
+    save(trainer, path)
+    return path
+
+
 def losses(folder):
     log = (folder / "out/train.log").read_text(encoding="utf-8")
     return [json.loads(line.split(" | ")[-1]) for line in log.splitlines() if "| valid |" in line]
@@ -298,10 +307,7 @@ def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
     """With --start, the student has its weights instead of the teacher's embeddings."""
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
-    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small", "--cpu"]
-    _, trainer = build_trainer([text / "corpus", *task, *STUDENT, "--optimizer", "adam", "--seed", "3"])
-    (tmp_path / "first").mkdir()
-    save(trainer, tmp_path / "first/start.pt")  # the only checkpoint of the folder
+    write_start(tmp_path / "first/start.pt", text)  # the only checkpoint of the folder
     no_change = [*STUDENT, "--lr", "1e-30"]
     output = distilled(
         tmp_path, text, tmp_path / "teacher", "--start", "first", tokens="1k", student=no_change
@@ -325,10 +331,7 @@ def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(
 ):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
-    task = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small", "--cpu"]
-    _, trainer = build_trainer([text / "corpus", *task, *STUDENT, "--optimizer", "adam"])
-    save(trainer, tmp_path / "start.pt")
-    state = torch.load(tmp_path / "start.pt", weights_only=False)
+    state = torch.load(write_start(tmp_path / "start.pt", text), weights_only=False)
     lines = (text / "corpus/dict.txt").read_text("utf-8").splitlines()
     if beside:
         (tmp_path / "dict.txt").write_text("\n".join(lines[::-1]) + "\n", encoding="utf-8")

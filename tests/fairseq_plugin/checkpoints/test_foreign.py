@@ -54,6 +54,10 @@ def of_a_task_with_argparse(state):
     state["cfg"]["task"] = argparse.Namespace(**state["cfg"]["task"])
 
 
+def without_its_task(state):
+    del state["cfg"]["task"]
+
+
 def of_2019(state):
     arguments = namespace(state)
     for name in ("_name", "layer_norm_eps", "encoder_kind", "precision", "pooling", "family", "token_types"):
@@ -95,6 +99,7 @@ def with_another_head(state):
 CHANGES = [
     of_another_program,
     of_a_task_with_argparse,
+    without_its_task,
     of_2019,
     of_several_gpus,
     in_half_precision,
