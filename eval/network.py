@@ -147,10 +147,8 @@ class Checkpoint:
             )
         task = self.settings.get("_name") or self.settings.get("task")
         if task not in TASKS:
-            raise UserError(
-                f"{self.path}: trained for the task '{task}', not for {' or '.join(TASKS)}; specify a "
-                "classifier"
-            )
+            found = "its configuration has no task" if task is None else f"trained for the task '{task}'"
+            raise UserError(f"{self.path}: {found}; specify a classifier, trained for {' or '.join(TASKS)}")
         return name
 
     @property

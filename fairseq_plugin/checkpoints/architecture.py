@@ -172,12 +172,13 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
     The number of positions is that of the table. Raises `UserError`, naming `path`, if the checkpoint is not
     that of a RoBERTa, records no configuration, or if its weights contradict the configuration.
     """
-    if state.get("cfg") is None and state.get("args") is None:
-        raise UserError(
-            f"{path}: records no configuration ('cfg' or 'args'), so the number of heads and other settings "
-            "without a shape are unknown; use a checkpoint that fairseq or roberta-small export fairseq wrote"
-        )
     arguments = model_arguments(state)
+    if not vars(arguments):
+        raise UserError(
+            f"{path}: records no configuration of its model ('cfg' or 'args'), so the number of heads and "
+            "other settings without a shape are unknown; use a checkpoint that fairseq or roberta-small "
+            "export fairseq wrote"
+        )
     if not is_roberta(name := arch_name(arguments)):
         raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; use a checkpoint of a RoBERTa")
     found = of_arguments(arguments)
@@ -309,7 +310,7 @@ def model_arguments(state: Mapping[str, Any]) -> argparse.Namespace:
     The RoBERTa of another program has an architecture that nobody registered here; it becomes `roberta`.
     """
     cfg = state.get("cfg")
-    arguments = _namespace(cfg["model"] if cfg is not None else state.get("args"))
+    arguments = _namespace(cfg.get("model") if cfg is not None else state.get("args"))
     if vars(arguments) and _is_foreign_roberta(arch_name(arguments), state["model"]):
         arguments.arch = FOREIGN
     return arguments

@@ -202,6 +202,8 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
             ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
+    if (key := _malformed(state)) is not None:
+        raise UserError(f"{path}: not a fairseq checkpoint ('{key}' contains no settings)")
     if any(name.startswith(WRAPPED) for name in state["model"]):  # saved from within DistributedDataParallel
         state["model"] = {name.removeprefix(WRAPPED): weight for name, weight in state["model"].items()}
     if weights:
@@ -210,6 +212,18 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
         state.pop(OPTIMIZER_STATE, None)
         state = _out_of_file(state)
     return state
+
+
+def _malformed(state: Mapping[str, Any]) -> str | None:
+    """The first part of a state, without its weights, that has another type than fairseq writes, or None."""
+    cfg = state.get("cfg")
+    if not isinstance(cfg, Mapping | None):
+        return "cfg"
+    if not isinstance(state.get("extra_state"), Mapping | None):
+        return "extra_state"
+    settings = {f"cfg.{key}": (cfg or {}).get(key) for key in ("model", "task")} | {"args": state.get("args")}
+    accepted = Mapping | argparse.Namespace | None
+    return next((key for key, value in settings.items() if not isinstance(value, accepted)), None)
 
 
 def _tie(model: dict[str, Any]) -> None:

@@ -167,9 +167,16 @@ def test_weights_are_not_read(tiny, tmp_path):
         ),
         (lambda state: setattr(state["cfg"]["model"], "encoder_ffn_embed_dim", 24), ["24", "16"]),
         (lambda state: setattr(state["cfg"]["model"], "arch", "transformer_lm"), ["'transformer_lm'"]),
-        (lambda state: state.update(cfg=None), ["no configuration"]),
+        (lambda state: state.update(cfg=None), ["no configuration", "'cfg' or 'args'"]),
         (lambda state: state["model"].clear(), ["encoder_layers", "positions"]),
+        (lambda state: state["cfg"].pop("model"), ["no configuration"]),
         (lambda state: state.update(model=3), ["not a fairseq checkpoint"]),
+        (lambda state: state.update(cfg="x"), ["not a fairseq checkpoint", "'cfg'"]),
+        (lambda state: state.update(cfg=state["cfg"]["model"]), ["not a fairseq checkpoint", "'cfg'"]),
+        (lambda state: state["cfg"].update(model=[1]), ["not a fairseq checkpoint", "'cfg.model'"]),
+        (lambda state: state["cfg"].update(task="x"), ["not a fairseq checkpoint", "'cfg.task'"]),
+        (lambda state: state.update(args=3), ["not a fairseq checkpoint", "'args'"]),
+        (lambda state: state.update(extra_state="x"), ["not a fairseq checkpoint", "'extra_state'"]),
     ],
 )
 def test_an_unusable_checkpoint_is_an_error(tiny, tmp_path, change, facts):
