@@ -211,10 +211,11 @@ class TestRealSlurm:
 
     def test_runs_and_table_equal_those_of_one_machine(self, submit):
         words = ["--inits", "random", "pretrained", "--pretrained", "model.pt", "--seeds", "1", "2", "3"]
-        code, out = submit(*words, "--out", "here", options=None)
+        lasting = ["--", "--linger", "2"]  # long enough to be measured
+        code, out = submit(*words, "--out", "here", *lasting, options=None)
         assert code == 0
         far = "là %j%% 'x'\n;z"
-        far_code, far_out = submit(*words, "--out", far)
+        far_code, far_out = submit(*words, "--out", far, *lasting)
         assert far_code == 0, far_out
         assert table(far_out) == table(out)
         assert len(table(out)) == 7
@@ -222,8 +223,8 @@ class TestRealSlurm:
             run = Path(f"fairseq/{init}/seed{seed}")
             mine, theirs = manifest.read("here" / run), manifest.read(far / run)
             assert constant(theirs) == constant(mine)
-            # A run of less than half a second may have no measurements.
-            assert {*theirs, *MEASURED} == {*mine, *MEASURED}
+            assert set(theirs) == set(mine)
+            assert set(MEASURED) <= set(mine)
             starts = [json.loads(line) for line in (far / run / "starts.jsonl").read_text().splitlines()]
             assert len(starts) == 1
 
