@@ -106,9 +106,10 @@ class Checkpoint:
         name = arch_name(self.arguments)
         if (found := _supported(name)) is None:
             known = ", ".join(sorted(filter(_supported, ARCH_MODEL_REGISTRY)))
+            what = "its configuration has no" if name is None else f"'{name}' is an unsupported"
             raise UserError(
-                f"{self.path}: unsupported architecture '{name}' (supported: {known}); "
-                "specify a checkpoint of a sentence classifier"
+                f"{self.path}: {what} architecture (supported: {known}); specify a checkpoint of a sentence "
+                "classifier"
             )
         return found
 

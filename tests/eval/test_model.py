@@ -76,6 +76,7 @@ UNUSABLE = {
     ],
     "'transformer'": lambda state: setattr(state["cfg"]["model"], "arch", "transformer"),
     "'masked_lm'": lambda state: state["cfg"]["task"].__setitem__("_name", "masked_lm"),
+    "no architecture": lambda state: state["cfg"].pop("model"),
     "no task": lambda state: state["cfg"].pop("task"),
     r"layers\.0\.fc1\.weight is \(3, 3\) ": lambda state: state["model"].__setitem__(
         "encoder.sentence_encoder.layers.0.fc1.weight", torch.zeros(3, 3)
