@@ -2,8 +2,8 @@
 
 A task is the same command, with `--max-runs 1` if it has several runs, so that it trains one and leaves the
 others to the other tasks. What divides the runs are the locks of the run folders (`execute`), as on any other
-machines that share a folder; nothing is read back from SLURM. A task that is preempted, requeued or submitted
-again resumes.
+machines that share a folder; only with --wait, the end of the tasks is read back from SLURM. A task that is
+preempted, requeued or submitted again resumes.
 """
 
 from __future__ import annotations

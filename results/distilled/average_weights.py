@@ -10,7 +10,12 @@ from pathlib import Path
 
 import torch
 
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import atomic_open
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
+
+@report_errors
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(
@@ -19,14 +24,18 @@ def main() -> None:
     parser.add_argument("checkpoints", nargs="+", type=Path)
     parser.add_argument("--out", required=True, type=Path)
     options = parser.parse_args()
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        states = [torch.load(path, map_location="cpu", weights_only=True) for path in options.checkpoints]
-    first, *others = (state["model"] for state in states)
-    for name, weights in first.items():
+    first, *others = (load_checkpoint(path) for path in options.checkpoints)
+    shapes = {name: weights.shape for name, weights in first["model"].items()}
+    for path, other in zip(options.checkpoints[1:], others, strict=True):
+        if {name: weights.shape for name, weights in other["model"].items()} != shapes:
+            raise UserError(f"{path}: another network than that of {options.checkpoints[0]}")
+    for name, weights in first["model"].items():
         if weights.is_floating_point():
-            weights.add_(sum(other[name] for other in others)).div_(len(states))
-    torch.save(states[0], options.out)
+            total = weights + sum(other["model"][name] for other in others)
+            first["model"][name] = total / len(options.checkpoints)
+    with atomic_open(options.out, "wb") as stream:
+        torch.save(first, stream)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -17,14 +17,19 @@ LEAST_CHARACTERS = 30
 END = re.compile(r"(?<=[.!?…])\s+")
 
 
+def random_span(sentences: list[str], generator: random.Random) -> str:
+    """1 to 6 consecutive sentences."""
+    length = generator.randint(1, min(MOST_SENTENCES, len(sentences)))
+    first = generator.randrange(len(sentences) - length + 1)
+    return " ".join(sentences[first : first + length])
+
+
 def spans(review: str, generator: random.Random) -> list[str]:
     """The review, and different spans of it."""
     sentences = END.split(review)
     found = {review: None}
     for _ in sentences if len(sentences) > 1 else ():
-        length = generator.randint(1, min(MOST_SENTENCES, len(sentences)))
-        first = generator.randrange(len(sentences) - length + 1)
-        span = " ".join(sentences[first : first + length])
+        span = random_span(sentences, generator)
         if len(span) >= LEAST_CHARACTERS:
             found.setdefault(span)
     return list(found)

@@ -19,8 +19,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES
+from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES, random_span
 from sample_documents import documents
+
+from roberta_small.common.errors import UserError, report_errors
 
 SEED = 1
 SELECTED = 15_000
@@ -56,9 +58,9 @@ def cut(text: str, generator: random.Random) -> Iterator[str]:
 def like_reviews(spans: list[str], reviews: list[str]) -> list[str]:
     """The spans that are most like reviews, in their order."""
     counts = [Counter(word for text in part for word in words_of(text)) for part in (reviews, spans)]
-    types = len(counts[0] | counts[1])
+    vocabulary = len(counts[0] | counts[1])
     own, general = ({word: math.log(count + 1) for word, count in part.items()} for part in counts)
-    prior = math.log(counts[1].total() + types) - math.log(counts[0].total() + types)
+    prior = math.log(counts[1].total() + vocabulary) - math.log(counts[0].total() + vocabulary)
 
     def score(text: str) -> float:
         words = words_of(text)
@@ -103,10 +105,7 @@ def replace(text: str, words: dict[Context, list[str]], generator: random.Random
 
 def span(text: str, generator: random.Random) -> str:
     """1 to 6 consecutive sentences of a text."""
-    sentences = END.split(text)
-    length = generator.randint(1, min(MOST_SENTENCES, len(sentences)))
-    first = generator.randrange(len(sentences) - length + 1)
-    return " ".join(sentences[first : first + length])
+    return random_span(END.split(text), generator)
 
 
 def window(text: str, generator: random.Random) -> str:
@@ -145,6 +144,7 @@ def views(
     return found
 
 
+@report_errors
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(
@@ -156,6 +156,8 @@ def main() -> None:
     options = parser.parse_args()
     generator = random.Random(SEED)
     reviews = texts(options.reviews)
+    if not reviews:
+        raise UserError(f"{options.reviews}: contains no text")
     read = set(reviews)
     others = [text for text in texts(options.corpus) if text not in read]
     parts = (part for text in others for part in cut(text, generator))
@@ -168,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

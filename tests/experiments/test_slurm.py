@@ -54,7 +54,7 @@ echo "17;cluster"
 FAKE_SQUEUE = """#!/bin/sh
 echo "CLUSTER: cluster"
 if [ -e "$FAKE_SLURM/queue" ]; then cat "$FAKE_SLURM/queue"; rm "$FAKE_SLURM/queue"; fi
-printf '%s\n' "$*" >>"$FAKE_SLURM/looks"
+printf '%s\\n' "$*" >>"$FAKE_SLURM/looks"
 """
 """Its first call lists the content of the file `queue`."""
 
@@ -64,8 +64,8 @@ def cluster(tmp_path, monkeypatch):
     """A folder with a sbatch that records how it is called."""
     folder = tmp_path / "cluster"
     (folder / "bin").mkdir(parents=True)
-    for name, text_of_it in (("sbatch", FAKE_SBATCH), ("squeue", FAKE_SQUEUE)):
-        (folder / "bin" / name).write_text(text_of_it)
+    for name, content in (("sbatch", FAKE_SBATCH), ("squeue", FAKE_SQUEUE)):
+        (folder / "bin" / name).write_text(content)
         (folder / "bin" / name).chmod(0o755)
     monkeypatch.setenv("FAKE_SLURM", str(folder))
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
