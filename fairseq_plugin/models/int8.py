@@ -1,8 +1,11 @@
 """Matrix products in int8 for inference on a CPU, by dynamic quantization (Jacob et al. 2018, section 2.3).
 
 Weights are quantized once, symmetrically, with one scale for each output. The input of a product is quantized
-when it is computed, with one scale for all its elements: logits depend slightly on the other texts of the
-batch. The products add int8 times uint8 in int32 (oneDNN where torch has it). Embeddings, norms, attention
+when it is computed, with one scale for each token, because a few tokens have elements that are ten times as
+large as those of all others (LLM.int8(), Dettmers et al. 2022, section 4). torch has one scale for a whole
+tensor only: each token is divided by its largest element before, and its product multiplied by it after. The
+smallest and the largest quotient of the batch still set that scale, so logits depend slightly on the other
+texts. The products add int8 times uint8 in int32 (oneDNN where torch has it). Embeddings, norms, attention
 within sentences and the classification head stay in fp32.
 """
 
@@ -28,7 +31,7 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor) -> None:
         super().__init__()
-        largest_O = weight_OI.detach().abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny)
+        largest_O = _largest(weight_OI.detach()).squeeze(1)
         zeros_O = torch.zeros(len(largest_O), dtype=torch.long)
         with _engine(), warnings.catch_warnings():
             # The kernels take weights of this type only, which torch plans to replace (pytorch#184982).
@@ -36,12 +39,22 @@ class Int8Linear(nn.Module):
             quantized_OI = torch.quantize_per_channel(
                 weight_OI.detach().float(), (largest_O / LARGEST).double(), zeros_O, 0, torch.qint8
             )
-            self.packed: Any = torch.ops.quantized.linear_prepack(quantized_OI, bias_O.detach().float())
+            self.packed: Any = torch.ops.quantized.linear_prepack(quantized_OI, None)
+        self.bias_O = bias_O.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
         """The product plus the bias."""
+        largest = _largest(x)  # (..., 1)
         # Seven bits of the input, because sums of two products overflow 16 bits on CPUs without VNNI.
-        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
+        product = torch.ops.quantized.linear_dynamic(x / largest, self.packed, reduce_range=True)
+        return product.mul_(largest).add_(self.bias_O)
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest absolute value of each row, never 0: (..., in) -> (..., 1)."""
+    # Two passes without a copy: faster than those of `abs` and `aminmax`.
+    largest = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))
+    return largest.clamp_(min=torch.finfo(torch.float32).tiny)
 
 
 def quantize(encoder: PackedTransformerEncoder) -> None:
