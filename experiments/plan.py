@@ -72,9 +72,8 @@ def inspect(training: Training, resumable: Callable[[Path], bool], *, extends: b
     there would mix two experiments. A run of another experiment that failed without an update is replaced.
     """
     run, recipe = training.run, training.recipe
-    existing = manifest.read(run.folder)
+    existing = _manifest(run.folder)
     if existing is None:
-        _check_no_unknown_files(run.folder)
         return Planned(run, State.NEW, Progress(recipe))
     if difference := _difference(run, existing, training.identity):
         if _failed_early(run, existing, recipe) and _name_difference(existing, run) is None:
@@ -129,12 +128,18 @@ def newest_intact(folder: Path) -> Path | None:
     return next((path for path in [last, *others] if path.is_file() and zipfile.is_zipfile(path)), None)
 
 
-def _check_no_unknown_files(folder: Path) -> None:
-    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise UserError(
-            f"{folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
-            f"move or delete it, or choose another --out"
-        )
+def _manifest(folder: Path) -> manifest.Manifest | None:
+    """The manifest of a run; None if its folder has no files. Raises `UserError` if it has others only."""
+    found = manifest.read(folder)
+    if found is None and folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        # Another launcher may have started the run meanwhile. It writes the manifest before other files.
+        found = manifest.read(folder)
+        if found is None:
+            raise UserError(
+                f"{folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
+                f"move or delete it, or choose another --out"
+            )
+    return found
 
 
 def _failed_early(run: Run, existing: manifest.Manifest, recipe: Recipe) -> bool:

@@ -63,6 +63,26 @@ def test_an_empty_folder_is_a_new_run(run):
     assert inspect(run).state is State.NEW
 
 
+def test_a_folder_with_other_files_is_no_run(run):
+    run.folder.mkdir(parents=True)
+    (run.folder / "notes.txt").touch()
+    with pytest.raises(UserError, match=str(run.folder)):
+        inspect(run)
+
+
+def test_a_run_that_another_launcher_starts_meanwhile_is_a_run(run, monkeypatch):
+    read = manifest.read
+
+    def read_just_before_the_start(folder):
+        found = read(folder)
+        write(run, "running")
+        (run.folder / "train.log").touch()
+        return found
+
+    monkeypatch.setattr(plan.manifest, "read", read_just_before_the_start)
+    assert inspect(run).manifest == read(run.folder)
+
+
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
 def test_an_unfinished_run_resumes_if_it_has_a_checkpoint(run, status):
     write(run, status)
