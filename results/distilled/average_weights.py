@@ -24,6 +24,8 @@ def main() -> None:
     parser.add_argument("checkpoints", nargs="+", type=Path)
     parser.add_argument("--out", required=True, type=Path)
     options = parser.parse_args()
+    if len(options.checkpoints) < 2:
+        parser.error("a mean needs two or more checkpoints")
     first, *others = (load_checkpoint(path) for path in options.checkpoints)
     shapes = {name: weights.shape for name, weights in first["model"].items()}
     for path, other in zip(options.checkpoints[1:], others, strict=True):

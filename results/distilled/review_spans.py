@@ -11,6 +11,9 @@ import random
 import re
 from pathlib import Path
 
+from roberta_small.common.errors import report_errors
+from roberta_small.common.files import atomic_write
+
 SEED = 1
 MOST_SENTENCES = 6
 LEAST_CHARACTERS = 30
@@ -35,6 +38,12 @@ def spans(review: str, generator: random.Random) -> list[str]:
     return list(found)
 
 
+def write_documents(path: Path, texts: list[str]) -> None:
+    """Each text as a document of one line."""
+    atomic_write(path, "".join(f"{text}\n\n" for text in texts))
+
+
+@report_errors
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(
@@ -47,8 +56,8 @@ def main() -> None:
     lines = [line.strip() for path in options.reviews for line in path.read_text("utf-8").split("\n")]
     documents = [span for line in lines if line for span in spans(line, generator)]
     generator.shuffle(documents)
-    options.out.write_text("".join(f"{text}\n\n" for text in documents), encoding="utf-8")
+    write_documents(options.out, documents)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES, random_span
+from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES, random_span, write_documents
 from sample_documents import documents
 
 from roberta_small.common.errors import UserError, report_errors
@@ -166,7 +166,7 @@ def main() -> None:
     words = substitutes([*reviews, *selected], others)
     found = [*reviews, *filter(None, views(reviews, selected, words, generator))]
     generator.shuffle(found)
-    options.out.write_text("".join(f"{text}\n\n" for text in found), encoding="utf-8")
+    write_documents(options.out, found)
 
 
 if __name__ == "__main__":
