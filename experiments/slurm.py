@@ -2,8 +2,8 @@
 
 A task is the same command, with `--max-runs 1` if it has several runs, so that it trains one and leaves the
 others to the other tasks. What divides the runs are the locks of the run folders (`execute`), as on any other
-machines that share a folder; only with --wait, the end of the tasks is read back from SLURM. A task that is
-preempted, requeued or submitted again resumes.
+machines that share a folder; nothing is read back from SLURM. A task that is preempted, requeued or submitted
+again resumes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,8 +25,6 @@ TASK = "SLURM_ARRAY_TASK_ID"
 """The position of the run, among those of the command, that a task tries first."""
 FOLDER = ".slurm"
 """The folder below OUT with the output of the tasks."""
-QUEUE_SECONDS = 5.0
-"""Seconds between two looks at the queue."""
 RESERVED = (
     *("--array", "-a", "--chdir", "-D", "--output", "-o", "--error", "-e", "--open-mode"),
     *("--parsable", "--test-only", "--wrap"),
@@ -63,10 +60,9 @@ def join_value(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequence[int]) -> bool:
-    """Submit `command` as an array whose tasks have the positions `runs`.
+def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequence[int]) -> None:
+    """Submit `command` as an array whose tasks have the positions `runs`; returns at once without --wait.
 
-    With --wait among the options, returns True when all tasks have ended; without it, False at once.
     Raises `UserError` with the error message of sbatch.
     """
     (out / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -77,7 +73,7 @@ def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequ
             words(options, out, runs), stdin=stream, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
     assert process.stdout is not None
-    job, _, cluster = process.stdout.readline().strip().partition(";")
+    job = process.stdout.readline().strip().partition(";")[0]  # the name of the cluster may follow
     if job:
         print(
             f"Submitted {count(len(runs), 'run')} as job {job}; output of the tasks: "
@@ -87,22 +83,6 @@ def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequ
     errors = process.communicate()[1]
     if not job:
         raise UserError(f"sbatch: {errors.strip() or f'exit code {process.returncode}'}")
-    if "--wait" not in options and "-W" not in options:
-        return False
-    # sbatch may end before a requeued task has started again.
-    while _is_in_queue(job, cluster):
-        time.sleep(QUEUE_SECONDS)
-    return True
-
-
-def _is_in_queue(job: str, cluster: str) -> bool:
-    """Whether a task of a job has not ended; False if squeue cannot be called."""
-    words = ["squeue", "--noheader", f"--jobs={job}", "--format=%A"]
-    try:
-        found = subprocess.run([*words, *([f"--clusters={cluster}"] if cluster else [])], capture_output=True)
-    except OSError:
-        return False
-    return any(line.strip().isdigit() for line in found.stdout.splitlines())  # not the name of the cluster
 
 
 def words(options: Sequence[str], out: Path, runs: Sequence[int]) -> list[str]:

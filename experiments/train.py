@@ -259,7 +259,8 @@ def _submit(method: Method, sweeps: Mapping[str, Sweep], out: Path, command: Seq
         call = shlex.join(slurm.words(settings.slurm, out, positions))
         print(f"submitted as one job array:\n{call} <<'END'\n{slurm.script(words)}END")
         return 0
-    if not slurm.submit(words, settings.slurm, out, positions):
+    slurm.submit(words, settings.slurm, out, positions)
+    if "--wait" not in settings.slurm and "-W" not in settings.slurm:
         print(f"When its tasks have ended: roberta-small tables {shown_path(out)}")
         return 0
     found = [execute.planned(method, sweep) for sweep in sweeps.values()]

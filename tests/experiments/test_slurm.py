@@ -51,22 +51,13 @@ echo "17;cluster"
 """
 
 
-FAKE_SQUEUE = """#!/bin/sh
-echo "CLUSTER: cluster"
-if [ -e "$FAKE_SLURM/queue" ]; then cat "$FAKE_SLURM/queue"; rm "$FAKE_SLURM/queue"; fi
-printf '%s\\n' "$*" >>"$FAKE_SLURM/looks"
-"""
-"""Its first call lists the content of the file `queue`."""
-
-
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     """A folder with a sbatch that records how it is called."""
     folder = tmp_path / "cluster"
     (folder / "bin").mkdir(parents=True)
-    for name, content in (("sbatch", FAKE_SBATCH), ("squeue", FAKE_SQUEUE)):
-        (folder / "bin" / name).write_text(content)
-        (folder / "bin" / name).chmod(0o755)
+    (folder / "bin/sbatch").write_text(FAKE_SBATCH)
+    (folder / "bin/sbatch").chmod(0o755)
     monkeypatch.setenv("FAKE_SLURM", str(folder))
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return folder
@@ -111,19 +102,6 @@ def test_errors_of_sbatch_are_shown(sweep, cluster):
     code, _, err = sweep(*WORDS, "--slurm=--partition=none")
     assert (code, err.count("\n")) == (1, 1)
     assert "invalid partition" in err
-
-
-@pytest.mark.parametrize("queued", [False, True])
-def test_with_wait_a_requeued_task_is_waited_for(sweep, cluster, monkeypatch, queued):
-    monkeypatch.setattr(slurm, "QUEUE_SECONDS", 0.01)
-    if queued:
-        (cluster / "queue").write_text("17\n")
-    code, out, _ = sweep(*WORDS, "--slurm=--wait")
-    assert code == 1  # the fake tasks have trained nothing
-    assert "not finished" in out
-    looks = (cluster / "looks").read_text().splitlines()
-    assert len(looks) == (2 if queued else 1)
-    assert all("--jobs=17" in look and "--clusters=cluster" in look for look in looks)
 
 
 @pytest.mark.parametrize(
