@@ -58,7 +58,7 @@ def first_task(field, state="RUNNING"):
 def start_again_at_once(task):
     """SLURM leaves a requeued task alone for two minutes."""
     until(lambda: first_task("%F_%K", "PENDING"))
-    # In the second of its end, slurmd refuses a task ("already killed, do not launch"), and it counts as failed.
+    # slurmd refuses a task in the second of its end ("already killed, do not launch"); it counts as failed.
     say("scontrol", "update", f"JobId={task}", "StartTime=now+2")
 
 
