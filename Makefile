@@ -31,7 +31,7 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt
 	@touch $@
 
 sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data: six runs, two tables, a figure
-	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
+	roberta_small/experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests except those of the other targets
 	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq and not long and not checkpoints" $(PARALLEL)

@@ -19,11 +19,10 @@ MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
 SHARED = 3
 """Number of commands from which on an option with the same meaning is listed once for all."""
 
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
-import command_lines  # noqa: E402
-
+sys.path[:0] = [str(ROOT)]
 from roberta_small.__main__ import GROUPS  # noqa: E402
 from roberta_small.experiments import methods  # noqa: E402
+from tests.support import command_lines  # noqa: E402
 
 Row = tuple[str, str]
 """Name and help of an argument."""

@@ -101,12 +101,6 @@ esac
 # Without build isolation, fairseq and this project are built with the versions in constraints.txt.
 step 3 "build tools" pip numpy cython setuptools wheel ninja
 step 4 "this project and its dependencies" pip --no-build-isolation --editable '.[test,hf,explain,data,serve]'
-# mypy and editors do not execute the import hook of an editable install: these links show them the package.
-types=.venv/types/roberta_small
-mkdir -p $types
-for name in roberta_small/*.py analysis common eval experiments export fairseq_plugin preprocess; do
-    ln -sfn "../../../$name" "$types/${name#roberta_small/}"
-done
 # Last, because pip would otherwise replace what fairseq's own metadata require.
 step 5 "fairseq (compiled)" "$python" -m roberta_small.common.install_fairseq --constraint constraints.txt
 "$python" -P -c "import transformers, fairseq" >>"$log" 2>&1 ||

@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-import composing
 import hypothesis
 import pytest
+
+from tests.support import composing
 
 composing.install()
 
@@ -47,7 +48,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     """Print the seed of the generated inputs, and write RS_EVIDENCE if every test passed."""
     terminalreporter.write_line(f"generated inputs: --hypothesis-seed={config.option.hypothesis_seed}")
     if (path := os.environ.get("RS_EVIDENCE")) and exitstatus == 0:
-        import evidence
+        from tests.support import evidence
 
         passed = len(terminalreporter.stats.get("passed", ()))
         evidence.write(path, config.option.markexpr, passed, time.monotonic() - BEGUN, config.stash[FIGURES])
@@ -57,7 +58,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
 @pytest.fixture(scope="module")
 def fast_processes():
     """What this project starts with `sys.executable` is a fork of an interpreter that has imported torch."""
-    import preloaded
+    from tests.support import preloaded
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", preloaded.python())

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import preloaded
 import pytest
 import sentencepiece
 import torch
-from data_folders import write_data, write_dictionary, write_split
-from training import FAST, INPUT, OURS, SIZES, STEPS
+
+from tests.support import preloaded
+from tests.support.data_folders import write_data, write_dictionary, write_split
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS
 
 ROOT = Path(__file__).parents[1]
 TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12

@@ -1,14 +1,14 @@
 """`composing.compose` equals `hydra.compose`."""
 
-import composing
 import hydra
 import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
-from training import INPUT, LM, OURS, SIZES, STEPS, STOCK
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+from tests.support import composing
+from tests.support.training import INPUT, LM, OURS, SIZES, STEPS, STOCK
 
 ADAM = ("--optimizer", "adam")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_runs import make_data
+
+from tests.support.tiny_runs import make_data
 
 SCRIPT = Path(__file__).parents[1] / "results/ngrams/cross_validation.py"
 METHODS = ["TF-IDF of words, logistic regression", "log-count ratios of subwords, logistic regression"]

@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
-import tiny_tokenizers
 from sklearn import metrics as sk_metrics
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -21,6 +20,7 @@ from roberta_small.analysis import load_runs
 from roberta_small.common.errors import UserError
 from roberta_small.estimator import check_texts
 from roberta_small.eval import Ensemble, SentenceClassifier
+from tests.support import tiny_tokenizers
 
 SIZES = [
     "--encoder-embed-dim",

@@ -4,8 +4,9 @@ import json
 import warnings
 from pathlib import Path
 
-import evidence
 import pytest
+
+from tests.support import evidence
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,17 +6,17 @@ import sys
 
 import numpy as np
 import pytest
-import tiny_tokenizers
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_runs import make_data, make_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluation
 from roberta_small.export.__main__ import main as export
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import tiny_tokenizers
+from tests.support.tiny_runs import make_data, make_run
 
 WORDS = [*tiny_tokenizers.WORDS, "magnifique", "banal", "…", "漢字", "🙂", "œuvre", "5 €", "\u00a0", "</s>"]
 WORDS += ["<mask>", "<pad>", "[SEP]", "<", ">", '"', "'", "’", ",", "\\", "%", "{a}", "  ", "-"]

@@ -5,13 +5,13 @@ import sys
 import types
 from pathlib import Path
 
-import preloaded
 import pytest
 
 from roberta_small.analysis import best_checkpoints, load_runs, scores
 from roberta_small.common import manifest
 from roberta_small.experiments.models import sizes
 from roberta_small.fairseq_plugin.models.parameters import table as parameter_table
+from tests.support import preloaded
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")

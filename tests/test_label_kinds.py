@@ -8,7 +8,6 @@ import subprocess
 
 import numpy as np
 import pandas as pd
-import preloaded
 import pytest
 from scipy.stats import pearsonr
 from sklearn.metrics import f1_score
@@ -19,6 +18,7 @@ from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION
 from roberta_small.common.predictions import LabelsPrediction, ValuePrediction
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier
+from tests.support import preloaded
 
 TEXT = "good bad film book long short sun rain music war love fast slow blue red green"
 WORDS = TEXT.split()

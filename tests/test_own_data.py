@@ -9,11 +9,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import preloaded
 import pytest
-import tiny_tokenizers
 
 from roberta_small.common import manifest
+from tests.support import preloaded, tiny_tokenizers
 
 ROOT = Path(__file__).parents[1]
 SIZES = "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2"

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import time
 
-import preloaded
 import pytest
+
+from tests.support import preloaded
 
 REPORT = """
 import os, sys

@@ -13,7 +13,7 @@ from roberta_small.common.files import sha256
 from roberta_small.eval.network import build_encoder, read_checkpoint
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "pretrained" / "roberta_small_fr"
+FOLDER = ROOT / "roberta_small/pretrained/roberta_small_fr"
 DISTILLED = ROOT / "pretrained" / "roberta_small_fr_v3"
 RESULTS = ROOT / "results"
 SYMBOLS = 32_000

@@ -16,9 +16,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import command_lines
-import preloaded
 import pytest
+
+from tests.support import command_lines, preloaded
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -28,7 +28,11 @@ from roberta_small.__main__ import COMMANDS  # noqa: E402
 from roberta_small.experiments import __main__ as experiments  # noqa: E402
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RESULTS = [*sorted((ROOT / "results").rglob("README.md")), *sorted((ROOT / "pretrained").rglob("README.md"))]
+RESULTS = [
+    *sorted((ROOT / "results").rglob("README.md")),
+    *sorted((ROOT / "roberta_small/pretrained").rglob("README.md")),
+    *sorted((ROOT / "pretrained").rglob("README.md")),
+]
 OTHERS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 ORDER = [
     "data",

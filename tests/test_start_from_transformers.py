@@ -5,10 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import preloaded
 import pytest
-import tiny_models
-import tiny_tokenizers
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -19,6 +16,7 @@ from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.__main__ import main as export
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import preloaded, tiny_models, tiny_tokenizers
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"very bad", "good"}

@@ -5,14 +5,9 @@ import json
 import random
 import subprocess
 
-import preloaded
 import pytest
-import tiny_models
-import tiny_tokenizers
 import torch
-from tiny_runs import make_run
 from tokenizers import ByteLevelBPETokenizer
-from training import build_trainer, save
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common.predictions import read
@@ -21,6 +16,9 @@ from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.export.__main__ import main as export
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import preloaded, tiny_models, tiny_tokenizers
+from tests.support.tiny_runs import make_run
+from tests.support.training import build_trainer, save
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 

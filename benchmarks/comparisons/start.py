@@ -39,7 +39,7 @@ def contenders(settings: Settings, work: Path) -> list[Contender]:
     text = "".join(f"{line}\n" for line in itertools.islice(sentences, LINES))
     lines.write_text(text, encoding="utf-8")
     predict = ("roberta_small.eval", "predict", "--checkpoint")
-    sample = (str(ROOT / "experiments" / "sample.sh"), f"{work}/again/data", f"{work}/again/runs")
+    sample = (str(ROOT / "roberta_small/experiments/sample.sh"), f"{work}/again/data", f"{work}/again/runs")
     commands = {
         "analysis tables --help": python("roberta_small.analysis", "tables", "--help"),
         f"analysis tables, {TABLE_RUNS} runs": python("roberta_small.analysis", "tables", work / "logs"),

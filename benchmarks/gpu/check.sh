@@ -63,7 +63,7 @@ if [ -d benchmarks/gpu/wheels ]; then
 fi
 export python
 
-data=$work/data dictionary=pretrained/roberta_small_fr/dict.txt weights=pretrained/roberta_small_fr/model.safetensors
+data=$work/data dictionary=roberta_small/pretrained/roberta_small_fr/dict.txt weights=roberta_small/pretrained/roberta_small_fr/model.safetensors
 tiny=() collect=() process=90 sentences=3200 few="--updates 400 --warm-up 200" long="--updates 300 --warm-up 150 --batch-size 32" limits="--max-epoch 1" longer="--max-epoch 2" tokens=300k small=
 start="--seeds 1 2 3 --inits random pretrained --pretrained $weights"
 tuned="--seeds 1 --inits pretrained --pretrained $weights"

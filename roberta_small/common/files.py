@@ -19,7 +19,9 @@ from typing import IO, Any
 from roberta_small.common.errors import UserError
 
 CHUNK_BYTES = 1 << 20
-ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The package: its recipes, weights and the fairseq plugin are below it."""
+ROOT = PACKAGE.parent
 """The root of the repository, or of the installed package `roberta_small`: has recipes/ and pretrained/."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that is half of a surrogate pair, alone or not."""

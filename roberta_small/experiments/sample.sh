@@ -3,9 +3,9 @@
 # pre-training, six fine-tuning runs, two tables and a figure. Every step is a command that a user
 # can type; finished steps are skipped.
 #
-#     experiments/sample.sh [DATA [RUNS]]          (make sweep: data/sample data/sample/runs)
+#     roberta_small/experiments/sample.sh [DATA [RUNS]]          (make sweep: data/sample data/sample/runs)
 set -eu
-root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")/.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")/../.." && pwd)
 cd "$root"
 data=${1:-data/sample}
 runs=${2:-data/sample/runs}

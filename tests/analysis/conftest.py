@@ -1,7 +1,8 @@
 """The run tree of most tests."""
 
 import pytest
-from run_trees import write_six_runs
+
+from tests.support.analysis.run_trees import write_six_runs
 
 
 @pytest.fixture

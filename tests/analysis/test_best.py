@@ -2,12 +2,12 @@
 
 import pandas as pd
 import pytest
-from run_trees import write_events, write_run
 
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import at_best, best_checkpoints
 from roberta_small.common.errors import UserError
 from roberta_small.common.metrics import lower_is_better
+from tests.support.analysis.run_trees import write_events, write_run
 
 
 def best_of(root, valid, test, **options):

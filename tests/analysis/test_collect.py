@@ -4,12 +4,12 @@ import tarfile
 
 import pandas as pd
 import pytest
-from run_trees import write_run
 from torch.utils.tensorboard import SummaryWriter
 
 from roberta_small.analysis import load_runs
 from roberta_small.analysis.__main__ import main
 from roberta_small.common.archive import write
+from tests.support.analysis.run_trees import write_run
 
 SECRET = "/home/somebody/fairseq-train"
 

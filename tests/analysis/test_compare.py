@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from run_trees import write_run
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
@@ -13,6 +12,7 @@ from roberta_small.analysis.compare import against, compare_groups
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import best_checkpoints, scores
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_run
 
 GROUPS = ["fairseq/pretrained", "fairseq/random"]
 BEST_TESTS = np.array([79.25, 78.5, 80.0]), np.array([65.5, 66.75, 68.25])

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import best_checkpoints, expected_best, expected_best_of_seeds
+from tests.support.analysis.run_trees import write_run
 
 
 def over_all_subsets(chosen_by, reported, n, best=max):

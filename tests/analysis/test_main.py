@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_words import COMMANDS
-from run_trees import write_events, write_run
 
 from roberta_small.analysis.__main__ import main
+from tests.support.analysis.command_words import COMMANDS
+from tests.support.analysis.run_trees import write_events, write_run
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_TORCH = """

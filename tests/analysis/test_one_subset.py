@@ -4,13 +4,13 @@ import json
 
 import pandas as pd
 import pytest
-from command_words import words_of
-from log_trees import write_fairseq, write_transformers
-from run_trees import write_events, write_run
 
 from roberta_small.analysis import best_checkpoints, draw_curves, load_runs, scores, table1
 from roberta_small.analysis.__main__ import main
 from roberta_small.common.errors import UserError
+from tests.support.analysis.command_words import words_of
+from tests.support.analysis.log_trees import write_fairseq, write_transformers
+from tests.support.analysis.run_trees import write_events, write_run
 
 
 def write_subset(folder, subset, values=(50.0, 60.0), metric="accuracy"):

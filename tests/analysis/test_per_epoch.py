@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from run_trees import write_events, write_run
 
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import per_epoch
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_events, write_run
 
 
 @pytest.mark.parametrize("ddof", [0, 1])

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from prediction_files import write_predictions
-from run_trees import write_run
 from sklearn.metrics import accuracy_score
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
@@ -13,6 +11,8 @@ from roberta_small.analysis.predictions import accuracies, compare_predictions, 
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.data_folder import Overlap
 from roberta_small.common.errors import UserError
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.run_trees import write_run
 
 RANDOM = np.random.default_rng(0)
 LABELS = list(RANDOM.choice(["0", "1"], size=300))

@@ -8,16 +8,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from command_words import words_of
-from prediction_files import write_predictions
-from printed_tables import notes_with
-from run_trees import write_run
 from scipy.stats import ttest_rel
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.study import TABLES
 from roberta_small.common.metrics import digits
 from roberta_small.common.tables import Table, render, shortest
+from tests.support.analysis.command_words import words_of
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.run_trees import write_run
 
 PAGE_CHARACTERS = 115
 """Characters of a row in Markdown that fit on a page in a small font."""

@@ -4,9 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from prediction_files import write_predictions
-from printed_tables import notes_with
-from run_trees import write_run
 from scipy.stats import binomtest
 
 from roberta_small.analysis.__main__ import main
@@ -15,6 +12,9 @@ from roberta_small.analysis.features.seeds import SINGLE
 from roberta_small.analysis.predictions import compare_predictions, read_predictions
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.run_trees import write_run
 
 GOLD = list("0101010101")
 ANSWERS = {1: list("0101010110"), 2: list("0101011010"), 3: list("0101010101")}

@@ -1,14 +1,14 @@
 """The size of the test set from prediction files and data folders."""
 
 import pytest
-from data_folders import write_data
-from prediction_files import write_predictions
-from run_trees import write_run
 
 from roberta_small.analysis.predictions import find_size
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.run_trees import write_run
+from tests.support.data_folders import write_data
 
 
 def test_from_prediction_files(runs):

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from run_trees import write_run
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
@@ -11,6 +10,7 @@ from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import best_checkpoints, diverged, scores, spread_over_seeds, summarize
 from roberta_small.common.errors import UserError
 from roberta_small.common.statistics import mean_std
+from tests.support.analysis.run_trees import write_run
 
 
 def scores_of(root, subset="test", **options):

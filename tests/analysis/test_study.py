@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from command_words import words_of
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.study import FILE_KEYS, WIDTHS, Study, read_study
 from roberta_small.common.errors import UserError
+from tests.support.analysis.command_words import words_of
 
 KNOWN = ("bow/tfidf", "fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
 

@@ -6,8 +6,6 @@ import struct
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
-from prediction_files import write_predictions
-from run_trees import write_run
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.curves import curves_json
@@ -17,6 +15,8 @@ from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.study import WIDTHS, Study
 from roberta_small.analysis.style import grid, paper, style_indices
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.run_trees import write_run
 
 GROUPS = ("bow/tfidf", "fairseq/pretrained", "fairseq/random", "hf/random")
 

@@ -6,15 +6,15 @@ import json
 import os
 
 import pytest
-from command_words import words_of
-from log_trees import write_export
-from run_trees import write_run
 
 from roberta_small.analysis import find_runs
 from roberta_small.analysis.__main__ import main
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import escaped, parse_json
+from tests.support.analysis.command_words import words_of
+from tests.support.analysis.log_trees import write_export
+from tests.support.analysis.run_trees import write_run
 
 LONE = "\ud800"
 ESCAPED = r"\ud800"

@@ -5,12 +5,12 @@ import os
 import time
 
 import pytest
-from log_trees import write_json_log
-from run_trees import write_manifest, write_run
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.watch import Progress, Row, Watcher, duration, totals, watch
 from roberta_small.common.errors import UserError
+from tests.support.analysis.log_trees import write_json_log
+from tests.support.analysis.run_trees import write_manifest, write_run
 
 FLAGS = ["--max-epoch", "4", "--max-update", "1000"]
 

@@ -2,10 +2,10 @@ import random
 from pathlib import Path
 
 import pytest
-from data_folders import FIRST_PIECE, PIECES, write_data, write_dictionary, write_split
 
 from benchmarks.settings import Settings, Sizes
 from roberta_small.experiments.provenance import Machine
+from tests.support.data_folders import FIRST_PIECE, PIECES, write_data, write_dictionary, write_split
 
 TINY = Sizes(layers=1, embed=16, ffn=16, heads=2)
 

@@ -16,7 +16,6 @@ import torch
 from fairseq import options
 from fairseq.data import data_utils
 from torch.utils.flop_counter import FlopCounterMode
-from training import INPUT, STEPS, STOCK, build_trainer
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
 
 from benchmarks import fairseq_commands
@@ -27,6 +26,7 @@ from benchmarks.settings import Sizes, make_sample
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.provenance import Machine
 from roberta_small.fairseq_plugin.models import parameters
+from tests.support.training import INPUT, STEPS, STOCK, build_trainer
 
 pytestmark = pytest.mark.usefixtures("fast_processes")
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from fairseq.trainer import Trainer
-from signals import restore_defaults
 
 from benchmarks import measure, timed
 from benchmarks.__main__ import describe
@@ -21,6 +20,7 @@ from benchmarks.measure import RESULT, Contender, compare, execute, summarize, w
 from benchmarks.timed import Clock
 from roberta_small.common.cpu import TUNING
 from roberta_small.common.errors import UserError
+from tests.support.signals import restore_defaults
 
 WRITE = "import json, sys; json.dump({0}, open(sys.argv[1], 'w'))"
 

@@ -2,9 +2,7 @@
 
 import csv
 
-import encoded
 import numpy as np
-import packages
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -22,6 +20,7 @@ from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.preprocess.sample import Writer
 from roberta_small.preprocess.tokenization.choice import locate
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from tests.support import encoded, packages
 
 pytestmark = pytest.mark.checkpoints
 TEXTS = 1000

@@ -1,9 +1,9 @@
 """Headers and validation of index files, against a file written by fairseq."""
 
 import pytest
-from data_folders import write_split
 
 from roberta_small.common.binary_index import HEADER_BYTES, Header, is_index, read_header
+from tests.support.data_folders import write_split
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from data_folders import write_data
 from sklearn.utils.class_weight import compute_class_weight
 
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError
+from tests.support.data_folders import write_data
 
 CLASSES = ["very bad", "so, so", "good"]
 
@@ -20,7 +20,7 @@ def write(path, text):
 
 @pytest.mark.parametrize("sizes", [[30, 7, 1], [5, 5, 5], [1, 300, 40]])
 def test_balanced_weights_equal_scikit_learn(tmp_path, sizes):
-    from data_folders import FIRST_PIECE, write_split
+    from tests.support.data_folders import FIRST_PIECE, write_split
 
     labels = np.repeat(np.arange(3), sizes)
     np.random.default_rng(1).shuffle(labels)

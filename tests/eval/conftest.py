@@ -1,8 +1,9 @@
 import shutil
 
 import pytest
-from exported_runs import make_masked_lm
-from tiny_runs import Trained, make_data, make_run
+
+from tests.support.exported_runs import make_masked_lm
+from tests.support.tiny_runs import Trained, make_data, make_run
 
 
 @pytest.fixture(scope="session")

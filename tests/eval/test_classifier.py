@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tiny_runs import make_causal_run, make_data, make_run
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.predict.explain import explain_texts
 from roberta_small.eval.texts import InputFormat
+from tests.support.tiny_runs import make_causal_run, make_data, make_run
 
 
 def rows_of(trainer, split="test"):

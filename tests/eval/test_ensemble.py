@@ -5,11 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from tiny_runs import make_data, make_run
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.eval.classifier import Ensemble, describe, in_order_of
+from tests.support.tiny_runs import make_data, make_run
 
 
 def test_classes_are_matched_by_name():

@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 from sklearn import metrics as sk
-from tiny_runs import make_data, make_run, write_manifest
 
 from roberta_small.analysis.predictions import read_predictions
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.common import predictions
 from roberta_small.eval.__main__ import main
+from tests.support.tiny_runs import make_data, make_run, write_manifest
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ import shutil
 
 import pytest
 import torch
-from tiny_runs import make_data, write_manifest
-from training import STEPS, build_trainer, losses_of, save
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from roberta_small.common import manifest
@@ -18,6 +16,8 @@ from roberta_small.eval.generate import Sampling
 from roberta_small.eval.language_model import LanguageModel, choose_greedily, completion_of, sample
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.preprocess.binarize import Split, binarize
+from tests.support.tiny_runs import make_data, write_manifest
+from tests.support.training import STEPS, build_trainer, losses_of, save
 
 PROMPTS = ["un livre", "", "très long très court c'est", "la", "漢字 Ω"]
 FLAGS = shlex.split(

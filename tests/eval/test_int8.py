@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from tiny_runs import make_run
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
+from tests.support.tiny_runs import make_run
 
 TEXTS = ["un livre captivant", "un roman", "le livre est long", ""]
 

@@ -6,9 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
-from tiny_runs import make_run, write_manifest
-from training import SIZES, STEPS, STOCK, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
@@ -18,6 +15,9 @@ from roberta_small.eval.origin import find_run, find_runs
 from roberta_small.eval.texts import batches, pad
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.tokenization import encoder
+from tests.support.data_folders import write_data
+from tests.support.tiny_runs import make_run, write_manifest
+from tests.support.training import SIZES, STEPS, STOCK, build_trainer, save
 
 
 def edit_checkpoint(path, edit):

@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tiny_runs import BAD, GOOD, make_data
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.serve.models import Models
 from roberta_small.eval.serve.schema import LINEAR
 from roberta_small.experiments.__main__ import main as train
+from tests.support.tiny_runs import BAD, GOOD, make_data
 
 pytestmark = pytest.mark.usefixtures("fast_processes")
 

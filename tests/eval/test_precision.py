@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from tiny_runs import make_run
 
 from roberta_small.common import manifest
 from roberta_small.eval import SentenceClassifier
@@ -12,6 +11,7 @@ from roberta_small.eval.__main__ import main
 from roberta_small.eval.network import read_checkpoint
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.training import precision
+from tests.support.tiny_runs import make_run
 
 
 @pytest.fixture

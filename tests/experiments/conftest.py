@@ -1,11 +1,11 @@
 import json
 from pathlib import Path
 
-import fake_trainer
 import pytest
 
 from roberta_small.experiments import execute
 from roberta_small.experiments.__main__ import main
+from tests.support import fake_trainer
 
 RECIPE = """
 # two epochs

@@ -3,14 +3,13 @@
 import csv
 import json
 
-import fake_trainer
 import pytest
-import tiny_tokenizers
 
 from roberta_small.common import manifest
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.settings import OWN_DATA
+from tests.support import fake_trainer, tiny_tokenizers
 
 SMALL = ["--seeds", "1", "2", "--recipe", "quick.txt", "--device", "cpu", "--test", "none"]
 

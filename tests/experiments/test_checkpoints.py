@@ -7,9 +7,7 @@ import threading
 from pathlib import Path
 
 import huggingface_hub
-import preloaded
 import pytest
-import tiny_models
 from huggingface_hub.utils import filter_repo_objects
 
 from roberta_small.common import files
@@ -19,6 +17,7 @@ from roberta_small.eval.network import read_checkpoint
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs.checkpoints import resolve, written
 from roberta_small.export.transformers import to_fairseq
+from tests.support import preloaded, tiny_models
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from data_folders import write_data
 
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
@@ -11,6 +10,7 @@ from roberta_small.experiments.recipe import checks
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
+from tests.support.data_folders import write_data
 
 CLASSES = ["0", "1"]
 MAXIMIZE = "--maximize-best-checkpoint-metric"
@@ -113,9 +113,8 @@ def test_fairseqs_values_for_no_early_stopping_are_accepted(data, value):
 
 def test_weights_survive_fairseqs_parser(data):
     """Hydra and OmegaConf, which parse fairseq's flags, give quotes, dollars and backslashes a meaning."""
-    from training import configuration
-
     from roberta_small.common import class_weights
+    from tests.support.training import configuration
 
     weights = {"l'été": 1 / 3, 'a "b"': 0.1, "back\\slash\\'": 1e-9, "${x}": 2.0, "so, so": 5.0}
     recipe = run_length.resolve(recipes.load("reference"), 1800)

@@ -1,7 +1,6 @@
 import sys
 from pathlib import Path
 
-import preloaded
 import pytest
 
 from roberta_small.common.errors import UserError
@@ -13,6 +12,7 @@ from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Sweep, Training
+from tests.support import preloaded
 
 FLAGS = ("--lr", "1e-4", "--num-classes", "2")
 

@@ -3,12 +3,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from parsed import table, train_settings
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import Run
 from roberta_small.experiments.recipe import grid
+from tests.support.parsed import table, train_settings
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
 

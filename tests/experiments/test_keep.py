@@ -3,13 +3,13 @@
 import shutil
 
 import pytest
-import tiny_tokenizers
-from tiny_runs import make_data, make_run
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
 from roberta_small.experiments.inputs.keep import keep_inputs
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import tiny_tokenizers
+from tests.support.tiny_runs import make_data, make_run
 
 TEXTS = ["un livre magnifique", "l’ennui de l’été", ""]
 

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 
-import preloaded
 import pytest
 
 from roberta_small.analysis import best_checkpoints, load_runs
@@ -14,6 +13,7 @@ from roberta_small.common.files import ROOT
 from roberta_small.common.run import Run
 from roberta_small.experiments import methods
 from roberta_small.experiments.__main__ import main
+from tests.support import preloaded
 
 
 @pytest.fixture

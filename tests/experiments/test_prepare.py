@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-import tiny_tokenizers
-from parsed import train_settings
 
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import read_report
@@ -20,6 +18,8 @@ from roberta_small.common.run import Run
 from roberta_small.experiments.__main__ import main
 from roberta_small.preprocess import dataset
 from roberta_small.preprocess.tokenization.choice import MODEL
+from tests.support import tiny_tokenizers
+from tests.support.parsed import train_settings
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
 RUN1 = Path("runs/fairseq/random/seed1")

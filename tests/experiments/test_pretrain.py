@@ -1,6 +1,5 @@
 import json
 
-import fake_trainer
 import pytest
 
 from roberta_small.common.errors import UserError
@@ -10,6 +9,7 @@ from roberta_small.experiments.methods import pretrain
 from roberta_small.experiments.progress import Progress
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
+from tests.support import fake_trainer
 
 BATCH = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
 WORDS = (*BATCH, "--lr-scheduler", "polynomial_decay")

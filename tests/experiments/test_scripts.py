@@ -6,13 +6,13 @@ import random
 import shutil
 import subprocess
 
-import preloaded
 import pytest
 from fairseq import options
 from fairseq_cli.preprocess import main as fairseq_preprocess
 
 from roberta_small.common.binary_index import Header
 from roberta_small.common.files import ROOT
+from tests.support import preloaded
 
 SIZES = ["--encoder-layers", "1", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "32"]
 TINY = [*SIZES, "--encoder-attention-heads", "2", "--log-interval", "5"]
@@ -26,8 +26,7 @@ def shell(tmp_path):
     here.mkdir()
     for name in ("train.sh", "pretrain.sh"):
         shutil.copy(ROOT / name, clone / name)
-    for name in ("experiments",):
-        (clone / name).symlink_to(ROOT / name)
+    (clone / "roberta_small").symlink_to(ROOT / "roberta_small")
 
     def run(script, *words, **environ):
         environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHON": preloaded.python()} | environ

@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
-from parsed import pretrain_settings, train_settings
 
 from roberta_small.common.errors import UsageError, UserError
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods.pretrain import parse_count
 from roberta_small.experiments.train import train
+from tests.support.parsed import pretrain_settings, train_settings
 
 
 def test_defaults():

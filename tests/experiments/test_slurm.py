@@ -8,11 +8,16 @@ import threading
 import time
 from pathlib import Path
 
-import fake_trainer
 import pytest
-import real_slurm
-from parsed import table, train_settings
-from real_slurm import (
+
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import slurm
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.execute import MEASURED
+from tests.support import fake_trainer, real_slurm
+from tests.support.parsed import table, train_settings
+from tests.support.real_slurm import (
     first_task,
     kill_processes_of,
     kill_slurmd,
@@ -22,12 +27,6 @@ from real_slurm import (
     text,
     until,
 )
-
-from roberta_small.common import manifest
-from roberta_small.common.errors import UserError
-from roberta_small.experiments import slurm
-from roberta_small.experiments.__main__ import main
-from roberta_small.experiments.execute import MEASURED
 
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
 VARYING = ("started", "ended", "seconds", "command", "hardware", *MEASURED)

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import fake_trainer
 import pytest
 
 from roberta_small.common import manifest
@@ -12,6 +11,7 @@ from roberta_small.common.suite import data_sets
 from roberta_small.experiments import execute
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs import files as inputs
+from tests.support import fake_trainer
 
 DATA = ("--data", "books=bin", "films=bin2")
 

@@ -13,15 +13,14 @@ import time
 import zipfile
 from pathlib import Path
 
-import fake_trainer
-import preloaded
 import pytest
-from signals import restore_defaults
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
 from roberta_small.experiments import execute, provenance
+from tests.support import fake_trainer, preloaded
+from tests.support.signals import restore_defaults
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")

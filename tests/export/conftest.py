@@ -1,7 +1,7 @@
 import pytest
-from exported_runs import make_masked_lm, train_classifier
 
 from roberta_small.export.transformers.to_transformers import convert
+from tests.support.exported_runs import make_masked_lm, train_classifier
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,7 @@ import pickle
 import shutil
 
 import pytest
-import tiny_models
 import torch
-from exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model
 from transformers import AutoTokenizer, XLMRobertaXLConfig, XLMRobertaXLForMaskedLM
 
 from roberta_small.common.errors import UserError
@@ -17,6 +15,8 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import read_architect
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.tokenization.choice import locate
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from tests.support import tiny_models
+from tests.support.exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>"]
 

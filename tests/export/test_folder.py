@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import sentencepiece
-from exported_runs import SpmThenFairseq
-from tiny_runs import sentences
 from transformers import AutoTokenizer, BartphoTokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.export.transformers.folder import TextFormat, write_tokenizer
 from roberta_small.export.transformers.networks import Sizes, configuration
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
+from tests.support.exported_runs import SpmThenFairseq
+from tests.support.tiny_runs import sentences
 
 LONGEST = 24
 ODD = [

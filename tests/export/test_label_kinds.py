@@ -5,9 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from exported_runs import PAD, padded_ids
 from sklearn.metrics import f1_score
-from tiny_runs import make_labelled_run
 from transformers import AutoTokenizer, pipeline
 
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SCALING, Labels
@@ -23,6 +21,8 @@ from roberta_small.export.transformers.folder import load_folder
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
 from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES
+from tests.support.exported_runs import PAD, padded_ids
+from tests.support.tiny_runs import make_labelled_run
 
 TEXTS = ["un livre magnifique", "déçu et long", "livre banal " * 30, ""]
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from exported_runs import HEAD, PAD, dictionary_of, make_masked_lm, padded_ids, stock_model, train_classifier
 from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from roberta_small.common.errors import UserError
@@ -17,6 +16,15 @@ from roberta_small.export.transformers.networks import (
     sizes_of,
     to_fairseq,
     to_transformers,
+)
+from tests.support.exported_runs import (
+    HEAD,
+    PAD,
+    dictionary_of,
+    make_masked_lm,
+    padded_ids,
+    stock_model,
+    train_classifier,
 )
 
 BEST, ROBERTA = "checkpoint_best.pt", FAMILIES["roberta"]

@@ -12,10 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import tiny_models
-import tiny_tokenizers
 import torch
-from exported_runs import PAD, make_masked_lm, padded_ids
 from transformers import AutoTokenizer
 
 from roberta_small.common.errors import UserError
@@ -28,6 +25,8 @@ from roberta_small.export import onnx_report
 from roberta_small.export.__main__ import main
 from roberta_small.export.onnx import open_classifier
 from roberta_small.export.transformers.folder import load_folder
+from tests.support import tiny_models, tiny_tokenizers
+from tests.support.exported_runs import PAD, make_masked_lm, padded_ids
 
 ROOT = Path(__file__).parents[2]
 Z2 = 1.959964**2

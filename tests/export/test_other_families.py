@@ -5,12 +5,9 @@ import re
 
 import numpy as np
 import pytest
-import tiny_models
-import tiny_tokenizers
 import torch
 import transformers
 import yaml
-from tiny_runs import make_run
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common import families
@@ -27,6 +24,8 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import read_architect
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from tests.support import tiny_models, tiny_tokenizers
+from tests.support.tiny_runs import make_run
 
 EVERY = tiny_models.PREFIXES | tiny_models.OTHERS
 TEXTS = ["le livre n'est pas bon", "", "été très captivant", "roman " * 40, "l'auteur est déçu"]

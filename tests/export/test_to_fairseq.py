@@ -5,8 +5,6 @@ import shutil
 
 import pytest
 import torch
-from exported_runs import LENGTH, MASKED_LM, PAD, padded_ids
-from training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
 from transformers import BertConfig, BertModel
 
 from roberta_small.common.errors import UserError
@@ -16,6 +14,8 @@ from roberta_small.export.transformers.folder import load_folder
 from roberta_small.export.transformers.networks import Sizes, build
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from tests.support.exported_runs import LENGTH, MASKED_LM, PAD, padded_ids
+from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
 
 BEST = "checkpoint_best.pt"
 

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from roberta_small.common.errors import UserError
@@ -18,6 +17,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers import to_transformers
 from roberta_small.export.transformers.to_transformers import convert
+from tests.support.exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
 

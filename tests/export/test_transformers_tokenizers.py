@@ -3,8 +3,6 @@
 import json
 
 import pytest
-import tiny_tokenizers
-from tiny_runs import make_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common.errors import UserError
@@ -14,6 +12,8 @@ from roberta_small.export.transformers.folder import load_folder
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import tiny_tokenizers
+from tests.support.tiny_runs import make_run
 
 IDS = {"roberta": (0, 2), "camembert": (5, 6), "xlm-roberta": (0, 2)}
 

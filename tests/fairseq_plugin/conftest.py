@@ -1,9 +1,9 @@
 """The code path of a GPU on a CPU."""
 
-import emulated_kernels
 import pytest
 
 from roberta_small.fairseq_plugin.models import attention
+from tests.support import emulated_kernels
 
 
 @pytest.fixture(scope="package")

@@ -4,9 +4,9 @@ import json
 import re
 import subprocess
 
-import preloaded
 import pytest
-import training
+
+from tests.support import preloaded, training
 
 PROGRAM = """
 import random, sys

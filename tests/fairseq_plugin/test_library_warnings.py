@@ -5,12 +5,12 @@ import sys
 import warnings
 
 import pytest
-from data_folders import write_data
 from fairseq import options
 from fairseq.dataclass import utils
-from training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, fairseq_command
 
 from roberta_small.fairseq_plugin.library_warnings import filter_warnings
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, fairseq_command
 
 TRAIN = ("--max-epoch", "1", "--no-epoch-checkpoints", "--num-workers", "1")
 WARNING = re.compile(r"\w*Warning\b")

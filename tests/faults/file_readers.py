@@ -9,10 +9,7 @@ import logging
 from pathlib import Path
 
 import numpy as np
-import originals
 import torch
-from originals import RUN
-from outcome import digest
 
 from roberta_small.analysis.read.events import read_scalars
 from roberta_small.common import manifest, predictions
@@ -28,6 +25,9 @@ from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess import dictionary as plain_dictionary
 from roberta_small.preprocess.tokenization.encoder import load_model
+from tests.faults import originals
+from tests.faults.originals import RUN
+from tests.faults.outcome import digest
 
 FILES = [f"{part}/{name}" for part in ("input0", "label") for name in ("dict.txt", "train.bin", "train.idx")]
 

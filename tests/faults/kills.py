@@ -7,12 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import tiny
-from state import State
-
 from roberta_small.common.run import LOG
 from roberta_small.experiments.progress import read_log
 from roberta_small.experiments.recipe import recipe as recipes
+from tests.faults import tiny
+from tests.faults.state import State
 
 AIMS = {"save": 1, "copy": 1, "saved": 1, "validate": 4, "log": 60}
 """Phase in which the trainer kills itself, at an exact byte or step -> how often it occurs in an epoch."""

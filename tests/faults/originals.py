@@ -7,12 +7,9 @@ from pathlib import Path
 
 import sentencepiece
 import torch
-from data_folders import PIECES, write_data
-from parsed import train_settings
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import REPORT
@@ -20,6 +17,9 @@ from roberta_small.common.predictions import Prediction
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.sweep import classifiers
 from roberta_small.fairseq_plugin.checkpoints import fp16
+from tests.support.data_folders import PIECES, write_data
+from tests.support.parsed import train_settings
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12
 RUN = "runs/fairseq/start/seed1"

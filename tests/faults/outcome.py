@@ -2,7 +2,6 @@
 
 import hashlib
 
-import tiny
 import torch
 
 from roberta_small.analysis import load_runs
@@ -10,6 +9,7 @@ from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS
+from tests.faults import tiny
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 OF_TIME = {"metrics", "previous_training_time"}

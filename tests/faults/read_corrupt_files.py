@@ -12,11 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-import file_readers
-from corruption import corrupt
-from originals import KINDS
-
 from roberta_small.common.errors import UserError, message_of
+from tests.faults import file_readers
+from tests.faults.corruption import corrupt
+from tests.faults.originals import KINDS
 
 MEMORY = 1 << 30
 """Bytes that reading may allocate in addition to the memory of the process at its start."""

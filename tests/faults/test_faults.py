@@ -13,14 +13,13 @@ import subprocess
 import time
 from dataclasses import replace
 
-import originals
 import pytest
-import tiny
-from outcome import differences, outcome
 
 from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest
 from roberta_small.experiments.methods.fairseq import TRAINER
+from tests.faults import originals, tiny
+from tests.faults.outcome import differences, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 SEED1 = "runs/fairseq/random/seed1"

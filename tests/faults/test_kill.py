@@ -9,9 +9,10 @@ import time
 from collections import Counter
 
 import pytest
-import tiny
-from kills import KINDS, draw, kill, run_and_kill
-from outcome import differences, outcome
+
+from tests.faults import tiny
+from tests.faults.kills import KINDS, draw, kill, run_and_kill
+from tests.faults.outcome import differences, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 KILLS = int(os.environ.get("FAULTS_KILLS", "50"))

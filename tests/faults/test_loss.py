@@ -1,11 +1,11 @@
 """A run that diverges stops with an error; other runs continue, and its checkpoints and curves are kept."""
 
 import pytest
-import tiny
 
 from roberta_small.analysis import load_runs
 from roberta_small.common import manifest
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from tests.faults import tiny
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

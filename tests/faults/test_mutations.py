@@ -18,8 +18,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import originals
 import pytest
+
+from tests.faults import originals
 
 ROOT = Path(__file__).parents[2]
 FILES = int(os.environ.get("FAULTS_FILES", "10000"))
@@ -33,18 +34,18 @@ def read_all(folder, first, last):
     while first < last:
         command = [
             sys.executable,
-            "-P",
-            "read_corrupt_files.py",
+            "-m",
+            "tests.faults.read_corrupt_files",
             folder / "good",
             folder / "work",
             first,
             last,
         ]
-        path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "tests/support", ROOT / "tests/faults"))
+        path = str(ROOT)
         with open(folder / "errors", "ab") as errors:
             child = subprocess.Popen(
                 [str(word) for word in command],
-                cwd=ROOT / "tests/faults",
+                cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -10,10 +10,7 @@ import os
 import pickle
 import struct
 
-import file_readers
-import originals
 import pytest
-import tiny
 import torch
 
 from roberta_small.analysis.__main__ import main as analysis
@@ -22,6 +19,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.faults import file_readers, originals, tiny
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 NAMES = [

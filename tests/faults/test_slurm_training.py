@@ -7,10 +7,11 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import real_slurm
-import tiny
-from outcome import differences, outcome
-from real_slurm import (
+
+from tests.faults import tiny
+from tests.faults.outcome import differences, outcome
+from tests.support import real_slurm
+from tests.support.real_slurm import (
     first_task,
     kill_processes_of,
     kill_slurmd,

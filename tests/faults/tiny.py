@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import STDOUT, Popen
 
-from data_folders import write_data, write_shards
-from tiny_recipe import CLASSIFIER, SIZES
-
 from roberta_small.experiments.methods.fairseq import TRAINER
+from tests.support.data_folders import write_data, write_shards
+from tests.support.tiny_recipe import CLASSIFIER, SIZES
 
 ROOT = Path(__file__).parents[2]
 TRACED = (sys.executable, str(Path(__file__).with_name("traced_trainer.py")))

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from state import State
+from tests.faults.state import State
 
 STATE = State(os.environ["FAULTS_STATE"])
 AIM, *PLACE, TIMES, FRACTION = (os.environ.get("FAULTS_AIM") or "nothing:0:0:0:0").split(":")

@@ -5,7 +5,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from interrupted import leftovers
+from installation.interrupted import leftovers
 
 SCRIPT = Path(__file__).parents[2] / "installation" / "interrupted.py"
 

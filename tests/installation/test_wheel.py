@@ -46,7 +46,7 @@ def wheel(tmp_path_factory):
     """The wheel of a copy, so that the build leaves nothing in the clone."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "source"
-    for name in sources(*PACKAGES, "roberta_small", "recipes", "pretrained", "installation"):
+    for name in sources("roberta_small", "installation"):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes((ROOT / name).read_bytes())
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
@@ -85,18 +85,22 @@ def run(environment, *words, **kwargs):
 
 
 def test_the_wheel_contains_the_files_of_the_clone_unchanged_below_one_name(wheel):
-    data = ("pretrained/roberta_small_fr", "recipes")
-    expected = {name for name in sources(*PACKAGES, *data) if not name.endswith(".sh")}
-    inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    front = sources("roberta_small")
-    assert inside == {f"roberta_small/{name}" for name in expected} | front
+    expected = {name for name in sources("roberta_small") if not name.endswith(".sh")}
+    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
     for name in expected:
-        assert wheel.read(f"roberta_small/{name}") == (ROOT / name).read_bytes(), name
+        assert wheel.read(name) == (ROOT / name).read_bytes(), name
 
 
 def test_every_package_of_the_clone_is_installed_or_excluded_on_purpose():
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages == {*PACKAGES, "benchmarks", "roberta_small"}
+    inside = {path.parent.name for path in (ROOT / "roberta_small").glob("*/__init__.py")}
+    assert inside == set(PACKAGES)
+    links = {path.name for path in ROOT.iterdir() if path.is_symlink()}
+    assert links == {"analysis", "eval", "fairseq_plugin", "preprocess"}
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} - links == {
+        "benchmarks",
+        "roberta_small",
+        "tests",
+    }
 
 
 def test_the_last_step_of_the_workflow_passes(environment):

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from binarized_files import assert_same_files, binarize, write, write_dictionary
 from fairseq import options
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_cli import preprocess as stock
+
+from tests.support.binarized_files import assert_same_files, binarize, write, write_dictionary
 
 ODD_LINES = [
     "un  livre   très long",

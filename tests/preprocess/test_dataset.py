@@ -6,7 +6,6 @@ import random
 from collections import Counter
 
 import pytest
-import tiny_tokenizers
 from fairseq.data import data_utils
 
 from roberta_small.common.data_folder import read_report
@@ -14,6 +13,7 @@ from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.audit import normalized
 from roberta_small.preprocess.labels import check_classes
 from roberta_small.preprocess.split import grouped_split, stratified_split
+from tests.support import tiny_tokenizers
 
 IMDB = """---
 configs:

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from binarized_files import assert_same_files, binarize, write, write_dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from tests.support.binarized_files import assert_same_files, binarize, write, write_dictionary
 
 
 def test_every_third_document_is_held_out(workdir, model, lines, monkeypatch):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_tokenizers
 
 from roberta_small.preprocess.__main__ import main
+from tests.support import tiny_tokenizers
 
 NUMBERS = [f"{i % 13 / 2.5:.3f}" for i in range(60)]
 LISTS = [["a"], ["a", "b"], [], ["b", "two words"]] * 15

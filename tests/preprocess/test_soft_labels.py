@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_tokenizers
 import torch
 
 from roberta_small.common.errors import UserError
@@ -17,6 +16,7 @@ from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.dataset import Examples, Row, _add_soft_labels
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
+from tests.support import tiny_tokenizers
 
 LABELS = ["bad", "good", "neither"]
 

@@ -4,10 +4,10 @@ import sentencepiece
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
-from tiny_runs import make_data, make_run
-from training import SIZES, STEPS, build_trainer, save
 
 from roberta_small.preprocess.binarize import Split, binarize
+from tests.support.tiny_runs import make_data, make_run
+from tests.support.training import SIZES, STEPS, build_trainer, save
 
 PAD = 1
 HEAD = "sentence_classification_head"

@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-from tiny_recipe import CLASSIFIER
-
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.transformers import train_run
+from tests.support.tiny_recipe import CLASSIFIER
 
 RECIPE = (
     CLASSIFIER

@@ -10,10 +10,11 @@ import traceback
 from collections import Counter
 from types import SimpleNamespace
 
-import emulated_graphs
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.support import emulated_graphs
 
 WAITING = {
     "_local_scalar_dense",

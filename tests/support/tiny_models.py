@@ -1,9 +1,10 @@
 """Tiny random models of all families, written by Transformers with their tokenizers."""
 
-import tiny_tokenizers
 import torch
 import transformers
 from transformers import AutoTokenizer
+
+from tests.support import tiny_tokenizers
 
 PREFIXES = {"roberta": "Roberta", "camembert": "Camembert", "xlm-roberta": "XLMRoberta"}
 """The families with the ids of fairseq's dictionaries."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sentencepiece
-from training import FAST, OURS, SIZES, STEPS, build_trainer
 
 from roberta_small.common import manifest
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
 from roberta_small.common.run import write_thresholds
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.binarize import Split, binarize
+from tests.support.training import FAST, OURS, SIZES, STEPS, build_trainer
 
 TEXT = """
 un une le la les livre roman histoire auteur personnage lecture page chapitre style ennui plaisir

@@ -4,7 +4,6 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import preloaded
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
@@ -12,6 +11,7 @@ from fairseq.trainer import Trainer
 from fairseq.utils import set_torch_seed
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+from tests.support import preloaded
 
 ROOT = Path(__file__).parents[2]
 SIZES = shlex.split(

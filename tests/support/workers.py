@@ -8,10 +8,10 @@ import torch
 from fairseq.data.iterators import GroupedIterator
 from fairseq.logging import metrics
 from fairseq_cli import train
-from training import build_trainer
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training.distributed import broadcast
+from tests.support.training import build_trainer
 
 
 def train_and_validate(arguments, updates):

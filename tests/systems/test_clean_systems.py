@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import clean_systems
 import pytest
+
+from tests.systems import clean_systems
 
 SCRIPT = Path(clean_systems.__file__)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from roberta_small.common.cli import SettingsParser
 from roberta_small.common.data_folder import shards_of
-from roberta_small.common.files import ROOT, shown_path
+from roberta_small.common.files import PACKAGE, shown_path
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
 from roberta_small.common.run import TENSORBOARD
 from roberta_small.experiments import plan
@@ -29,7 +29,7 @@ from roberta_small.experiments.settings import PASSTHROUGH, SweepSettings, add_s
 from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
 TRAINER = (sys.executable, "-P", "-m", "roberta_small.experiments.methods.fairseq_train")
-PLUGIN = ROOT / "fairseq_plugin"
+PLUGIN = PACKAGE / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import ROOT, read_lines, shown_path
+from roberta_small.common.files import PACKAGE, read_lines, shown_path
 
-FOLDER = ROOT / "recipes"
+FOLDER = PACKAGE / "recipes"
 BASE = "--base"
 """On the first line of a recipe: the recipe whose flags it inherits."""
 RANDOM, PRETRAINED = STARTS = ("random", "pretrained")

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from run_trees import write_run
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
@@ -20,6 +19,7 @@ from roberta_small.analysis.predictions import read_predictions
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.predictions import Prediction, file_name, write
 from roberta_small.common.statistics import BINS, confusion, expected_calibration_error, reliability
+from tests.support.analysis.run_trees import write_run
 
 CLASSES = ["bad", "good", "so so"]
 

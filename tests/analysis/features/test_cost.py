@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.__main__ import main
+from tests.support.analysis.run_trees import write_run
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from run_trees import write_run
 
 from roberta_small.analysis.features.curves import draw_curves, draw_lines
 from roberta_small.analysis.published import compare_reference, read_reference
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.analysis.style import save_figure
+from tests.support.analysis.run_trees import write_run
 
 
 def thick_lines(panel):

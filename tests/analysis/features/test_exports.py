@@ -10,10 +10,10 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from run_trees import write_events, write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
+from tests.support.analysis.run_trees import write_events, write_run
 
 SCALARS = ("--table", "scalars", "--format", "csv")
 RUNS = {

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from command_words import words_of
-from printed_tables import notes_with
 from scipy import stats
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.published import HEADINGS
+from tests.support.analysis.command_words import words_of
+from tests.support.analysis.printed_tables import notes_with
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
 OURS = [65.5, 66.75, 68.25]

@@ -1,13 +1,13 @@
 """A metric registered from outside the package sets direction, unit and digits of the tables."""
 
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.features.runs import table1
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.metrics import METRICS, Metric, register
 from roberta_small.common.tables import render
+from tests.support.analysis.run_trees import write_run
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from log_trees import write_export
-from printed_tables import notes_with
-from run_trees import write_events, write_run
 
 from roberta_small.analysis.features.runs import list_runs, table1, table2
 from roberta_small.analysis.query import CHOSEN_ON_TEST
 from roberta_small.analysis.read.long_table import load_runs, read_runs
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.tables import FORMATS, Table, render, write_tables
+from tests.support.analysis.log_trees import write_export
+from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.run_trees import write_events, write_run
 
 BEST_TESTS = {"pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25]}
 

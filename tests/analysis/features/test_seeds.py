@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from run_trees import write_run
 from scipy import stats
 
 from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
@@ -11,6 +10,7 @@ from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.style import styles, wrap
+from tests.support.analysis.run_trees import write_run
 
 
 def findings_of(root, **more):

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from command_words import words_of
-from html_page import Page
-from prediction_files import write_predictions
-from printed_tables import notes_with
-from run_trees import write_events, write_run
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.compare import holm
 from roberta_small.common.tables import p_value
+from tests.support.analysis.command_words import words_of
+from tests.support.analysis.html_page import Page
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.run_trees import write_events, write_run
 
 ROOT = Path(__file__).parents[3]
 GROUPS = ["--groups", "fairseq/pretrained", "fairseq/random"]

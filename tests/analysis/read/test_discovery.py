@@ -1,10 +1,10 @@
 """Symbolic links below the run folders."""
 
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
+from tests.support.analysis.run_trees import write_run
 
 TESTS = [51.0, 61.0]
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from run_trees import STEPS_PER_EPOCH, write_events, write_run
 
 from roberta_small.analysis.read.long_table import load_runs, shared_grid
 from roberta_small.analysis.scoring import per_epoch
+from tests.support.analysis.run_trees import STEPS_PER_EPOCH, write_events, write_run
 
 
 def grid(*runs):

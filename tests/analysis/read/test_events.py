@@ -7,7 +7,6 @@ import struct
 
 import numpy as np
 import pytest
-from run_trees import write_events
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -21,6 +20,7 @@ from roberta_small.analysis.read.events import decode_plain, read_scalars
 from roberta_small.analysis.read.tfrecord import crc32c as our_crc32c
 from roberta_small.analysis.read.tfrecord import mask
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_events
 
 ROWS = [(step, tag, float(np.float32(step / 7))) for step in range(1, 21) for tag in ("loss", "accuracy")]
 

@@ -6,10 +6,10 @@ import os
 import random
 
 import pytest
-from mutations import check_many, first_gap, frame, surviving
-from text_mutations import check_text_file, missing
 
 from roberta_small.analysis.read.tfrecord import salvage
+from tests.support.analysis.mutations import check_many, first_gap, frame, surviving
+from tests.support.analysis.text_mutations import check_text_file, missing
 
 FILES = int(os.environ.get("FUZZ_FILES", "2000"))
 TEXT_FILES = int(os.environ.get("FUZZ_FILES", "500"))

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from log_trees import write_json_log
 
 from roberta_small.analysis.read.long_table import load_runs, values_of
+from tests.support.analysis.log_trees import write_json_log
 
 GOOD = '{"epoch": 3, "valid_accuracy": "77", "valid_num_updates": "75"}'
 

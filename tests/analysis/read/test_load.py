@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from run_trees import write_events, write_manifest, write_run
 
 from roberta_small.analysis.read.long_table import COLUMNS, ORDER, load_runs, values_of
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_events, write_manifest, write_run
 
 
 def test_columns_types_and_order(runs):

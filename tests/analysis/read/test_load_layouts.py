@@ -5,14 +5,20 @@ import math
 import re
 
 import pytest
-from log_trees import fairseq_json_lines, write_export, write_fairseq, write_json_log, write_transformers
-from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.errors import UserError
+from tests.support.analysis.log_trees import (
+    fairseq_json_lines,
+    write_export,
+    write_fairseq,
+    write_json_log,
+    write_transformers,
+)
+from tests.support.analysis.run_trees import write_run
 
 
 def series(table, subset, metric):

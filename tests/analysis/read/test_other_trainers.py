@@ -5,16 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_words import words_of
-from html_page import Page
-from log_trees import write_fairseq
-from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import best_checkpoints
+from tests.support.analysis.command_words import words_of
+from tests.support.analysis.html_page import Page
+from tests.support.analysis.log_trees import write_fairseq
+from tests.support.analysis.run_trees import write_run
 
 ROOT = Path(__file__).parents[3] / "results" / "other-trainers"
 RUNS, JSON_LOGS = ROOT / "runs", ROOT / "fairseq-json"

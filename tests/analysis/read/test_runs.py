@@ -4,11 +4,11 @@ import json
 import re
 
 import pytest
-from log_trees import write_export, write_json_log
-from run_trees import write_events, write_manifest, write_run
 
 from roberta_small.analysis.read.runs import describe, find_runs, mixed_precision, select_finished
 from roberta_small.common.errors import UserError, enumerate_some
+from tests.support.analysis.log_trees import write_export, write_json_log
+from tests.support.analysis.run_trees import write_events, write_manifest, write_run
 
 
 def test_runs_are_found_in_order(runs):

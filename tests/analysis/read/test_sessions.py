@@ -5,12 +5,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_trees import write_events
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
 from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_events
 
 TIMES = (1_700_000_000.0, 1_700_100_000.0)
 

@@ -4,12 +4,12 @@ import os
 import signal
 
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_run
 
 SECONDS = 30
 

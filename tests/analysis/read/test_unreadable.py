@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.errors import UserError
+from tests.support.analysis.run_trees import write_run
 
 NOBODY = 65534
 

@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from chromium import BROWSER, browser
-from prediction_files import write_predictions
-from run_trees import write_six_runs
 
 from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.page import render_report
+from tests.support.analysis.chromium import BROWSER, browser
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.run_trees import write_six_runs
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
 

@@ -8,10 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from html_page import Page
-from log_trees import write_fairseq
-from prediction_files import write_predictions
-from run_trees import write_manifest, write_run
 from scipy.stats import sem, t, ttest_rel
 
 from roberta_small.analysis.__main__ import main
@@ -26,6 +22,10 @@ from roberta_small.analysis.report.summary import main_findings
 from roberta_small.analysis.study import Study
 from roberta_small.common.errors import UserError
 from roberta_small.common.tables import p_value, render
+from tests.support.analysis.html_page import Page
+from tests.support.analysis.log_trees import write_fairseq
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.run_trees import write_manifest, write_run
 
 EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
 LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}

@@ -4,8 +4,6 @@ import json
 import re
 
 import pytest
-from prediction_files import write_predictions
-from run_trees import write_run
 
 from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
@@ -25,6 +23,8 @@ from roberta_small.analysis.report.summary import (
     seeds_remark,
 )
 from roberta_small.analysis.study import Study
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.run_trees import write_run
 
 
 def findings_of(root, rule=None, **more):

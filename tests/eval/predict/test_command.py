@@ -13,7 +13,6 @@ import openpyxl
 import pandas as pd
 import pytest
 from pyarrow import parquet as pq
-from tiny_runs import make_data, make_run
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
@@ -23,6 +22,7 @@ from roberta_small.eval.predict.inputs import read_input
 from roberta_small.preprocess.readers import lines
 from roberta_small.preprocess.readers.dialect import Dialect
 from roberta_small.preprocess.readers.tables import cell_text, read_table
+from tests.support.tiny_runs import make_data, make_run
 
 
 @pytest.fixture

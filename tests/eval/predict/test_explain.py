@@ -5,15 +5,15 @@ import json
 
 import numpy as np
 import pytest
-import tiny_tokenizers
 import torch
-from tiny_runs import make_causal_run, make_data, make_run
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.predict.explain import attribute, explain, log_odds
 from roberta_small.eval.predict.output import TextPrediction, TextWriter, Word
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import tiny_tokenizers
+from tests.support.tiny_runs import make_causal_run, make_data, make_run
 
 pytest.importorskip("captum")
 

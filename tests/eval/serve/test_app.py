@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from servers import LIMITS, serving
-from tiny_runs import BAD, GOOD, make_data, make_run
 
 from roberta_small.common.files import sha256
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.origin import find_runs
 from roberta_small.eval.serve.batching import Worker
+from tests.support.servers import LIMITS, serving
+from tests.support.tiny_runs import BAD, GOOD, make_data, make_run
 
 JSON = {"Content-Type": "application/json"}
 NAME = "fairseq/random/seed1"

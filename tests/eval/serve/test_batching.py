@@ -6,12 +6,12 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tiny_runs import GOOD, make_data, make_run
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.predict.explain import explain_texts
 from roberta_small.eval.serve.batching import QueueFullError, Worker
+from tests.support.tiny_runs import GOOD, make_data, make_run
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import subprocess
 import sys
 
 import pytest
-from signals import restore_defaults
-from tiny_runs import make_run
 
 from roberta_small.__main__ import main as front_door
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import build_parser, main
 from roberta_small.eval.serve import listen, load, local_hosts, url_of
+from tests.support.signals import restore_defaults
+from tests.support.tiny_runs import make_run
 
 JSON = {"Content-Type": "application/json"}
 # Starts the command with a network that takes a second for each batch.

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from signals import restore_defaults
-from tiny_runs import make_run
+
+from tests.support.signals import restore_defaults
+from tests.support.tiny_runs import make_run
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "serve.md"
 CURL = shutil.which("curl")

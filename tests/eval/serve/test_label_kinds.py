@@ -6,12 +6,12 @@ import json
 import shutil
 
 import pytest
-from servers import serving
-from tiny_runs import GOOD, make_labelled_run, make_run, write_manifest
 
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
+from tests.support.servers import serving
+from tests.support.tiny_runs import GOOD, make_labelled_run, make_run, write_manifest
 
 TEXTS = [f"un livre {GOOD}", "déçu et ravi", ""]
 

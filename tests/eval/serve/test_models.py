@@ -5,7 +5,6 @@ import contextlib
 
 import numpy as np
 import pytest
-from tiny_runs import make_run, write_manifest
 
 from roberta_small.common import manifest
 from roberta_small.common.run import TFIDF
@@ -14,6 +13,7 @@ from roberta_small.eval.__main__ import build_parser
 from roberta_small.eval.serve import load
 from roberta_small.eval.serve.models import ENSEMBLE, Models
 from roberta_small.eval.tfidf import Tfidf
+from tests.support.tiny_runs import make_run, write_manifest
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from servers import LIMITS, serving
-from tiny_runs import GOOD, make_data, make_run
 
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.origin import find_runs
 from roberta_small.eval.serve import app
+from tests.support.servers import LIMITS, serving
+from tests.support.tiny_runs import GOOD, make_data, make_run
 
 pytest.importorskip("captum")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -6,16 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tiny_models
 import torch
-from data_folders import write_data
-from training import FAST, OURS, STEPS, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.architecture import AFTER, fit
 from roberta_small.export.transformers.to_fairseq import convert_back
+from tests.support import tiny_models
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, OURS, STEPS, build_trainer, save
 
 RECIPE = """
 --task sentence_classification

@@ -10,14 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import preloaded
 import pytest
-import tiny_models
-import tiny_tokenizers
 import torch
 from omegaconf import OmegaConf
-from tiny_runs import make_data, make_run
-from training import build_trainer, save
 from transformers import AutoTokenizer
 
 from roberta_small.common import manifest
@@ -35,6 +30,9 @@ from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.dictionary import load
 from roberta_small.preprocess.indexed import text_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL
+from tests.support import preloaded, tiny_models, tiny_tokenizers
+from tests.support.tiny_runs import make_data, make_run
+from tests.support.training import build_trainer, save
 
 STUDENT = ["--encoder-layers", "1", "--encoder-embed-dim", "24", "--encoder-ffn-embed-dim", "16"]
 STUDENT += ["--encoder-attention-heads", "2", "--tokens-per-sample", "24", "--max-positions", "24"]

@@ -4,9 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq import options
-from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints import fp16
@@ -16,6 +14,8 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import (
     read_architecture,
 )
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, save
 
 TINY = Architecture(
     causal=False,

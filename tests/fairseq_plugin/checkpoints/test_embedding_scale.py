@@ -5,16 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.fairseq_plugin.checkpoints.fp16 import EMBEDDINGS, NORM, scale_embeddings
 from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 SCALE, HEAD = 0.25, "sentence_classification_head"
 TOKENS_BL = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 9, 2, 1]])

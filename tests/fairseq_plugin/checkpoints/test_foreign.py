@@ -6,15 +6,15 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.logging.meters import AverageMeter, TimeMeter
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval.network import Network, build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.transformers.networks import converted, read_source
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train, save
 
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
 

@@ -5,16 +5,16 @@ import shutil
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq import checkpoint_utils
 from fairseq.models.roberta import RobertaModel
 from safetensors import safe_open
 from safetensors.torch import save_file
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 
 def trainer_of(data, save_dir, *flags):

@@ -8,9 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from data_folders import write_data, write_dictionary
 from fairseq import checkpoint_utils, file_io
-from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
@@ -19,6 +17,8 @@ from roberta_small.fairseq_plugin.checkpoints.initialization import (
     initial_checkpoint,
 )
 from roberta_small.fairseq_plugin.training import curves
+from tests.support.data_folders import write_data, write_dictionary
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights, verify_checksums
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 
 class Executes:

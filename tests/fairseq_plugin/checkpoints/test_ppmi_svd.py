@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from data_folders import PIECES, write_data, write_dictionary, write_split
 from fairseq.data import Dictionary
 from scipy.sparse import csr_matrix
 
 from roberta_small.experiments.__main__ import main
 from roberta_small.fairseq_plugin.checkpoints import ppmi_svd
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
 
 ONE_LAYER = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2"
 TWO_LAYERS = (

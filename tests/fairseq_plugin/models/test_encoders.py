@@ -1,13 +1,13 @@
 """The registry of encoders."""
 
 import pytest
-import training
-from data_folders import write_data
 from fairseq.models.transformer import TransformerEncoder
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import encoders
 from roberta_small.fairseq_plugin.models.encoders import EncoderKind, register_encoder
+from tests.support import training
+from tests.support.data_folders import write_data
 
 
 class Counting(TransformerEncoder):

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq import options
 from fairseq.models.roberta.model import RobertaModel
-from training import INPUT, LM, SIZES, STEPS, build_trainer, fairseq_train, save
 
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from tests.support.data_folders import write_data
+from tests.support.training import INPUT, LM, SIZES, STEPS, build_trainer, fairseq_train, save
 
 CLASSIFY = ["--task", "sentence_classification", "--criterion", "sentence_classification"]
 NO_LENGTH = [word for word in INPUT if word not in ("--max-positions", "32")]

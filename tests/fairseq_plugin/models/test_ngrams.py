@@ -5,13 +5,13 @@ import shlex
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
 from fairseq import checkpoint_utils
 from sklearn.feature_extraction.text import TfidfVectorizer
-from training import INPUT, STEPS, build_trainer, losses_of, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models.ngrams import NgramHead
+from tests.support.data_folders import write_data
+from tests.support.training import INPUT, STEPS, build_trainer, losses_of, save
 
 NGRAMS = shlex.split(
     "--task sentence_classification --criterion sentence_classification --arch ngram_classifier "

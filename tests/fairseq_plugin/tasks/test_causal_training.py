@@ -6,18 +6,18 @@ import shlex
 
 import pytest
 import torch
-from data_folders import PIECES, write_data, write_dictionary, write_split
 from fairseq import checkpoint_utils, utils
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.logging import metrics
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.__main__ import main
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
+from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
+from tests.support.training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
 FAST = shlex.split("--optimizer fused_adam --precision fp32 --max-positions 32")

@@ -5,10 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.logging import metrics
 from sklearn import metrics as sklearn
-from training import INPUT, SIZES, STEPS, build_trainer
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.tasks import criterion
@@ -17,6 +15,8 @@ from roberta_small.fairseq_plugin.tasks.criterion import (
     SentenceClassificationCriterionConfig,
     training_loss,
 )
+from tests.support.data_folders import write_data
+from tests.support.training import INPUT, SIZES, STEPS, build_trainer
 
 METRICS = {
     "accuracy": lambda labels, predicted: 100 * sklearn.accuracy_score(labels, predicted),

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from data_folders import write_data, write_shards
-from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.fairseq_plugin.tasks import datasets
+from tests.support.data_folders import write_data, write_shards
+from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
 
 def record(folder):

@@ -10,7 +10,6 @@ import torch
 from fairseq.logging import metrics
 from scipy import stats
 from sklearn import metrics as sk
-from tiny_tokenizers import lines
 from transformers import BertConfig, BertForSequenceClassification
 
 from roberta_small.common.errors import UserError
@@ -26,6 +25,7 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
 )
 from roberta_small.preprocess.__main__ import main
+from tests.support.tiny_tokenizers import lines
 
 SCALING = Scaling(2.0, 3.0)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_folders import EOS, FIRST_PIECE, write_data, write_dictionary, write_split
 from fairseq import tasks
-from training import INPUT, OURS, SIZES, SLOW, STEPS, STOCK, configuration
 
 from roberta_small.common.errors import UserError
+from tests.support.data_folders import EOS, FIRST_PIECE, write_data, write_dictionary, write_split
+from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, STOCK, configuration
 
 
 def task_of(arguments):

@@ -5,8 +5,9 @@ import re
 import shlex
 
 import pytest
-from data_folders import write_data
-from training import FAST, INPUT, OURS, SIZES, STEPS, fairseq_command, fairseq_train
+
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, fairseq_command, fairseq_train
 
 RECORD = re.compile(r"\| INFO \| (valid|test) \| (\{.*\})$", flags=re.MULTILINE)
 TRAIN = shlex.split("--max-epoch 1 --no-epoch-checkpoints --valid-subset valid,test --log-format json")

@@ -3,13 +3,13 @@
 import shlex
 
 import pytest
-from data_folders import write_dictionary, write_split
 from fairseq import tasks
 from fairseq.tasks.masked_lm import MaskedLMTask
-from training import STEPS, configuration
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.tasks import language_modeling
+from tests.support.data_folders import write_dictionary, write_split
+from tests.support.training import STEPS, configuration
 
 WORDS, REST = 12, 8
 TOKENS = [f"▁word{i}" for i in range(WORDS)] + [f"rest{i}" for i in range(REST)]

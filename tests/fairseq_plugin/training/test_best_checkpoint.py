@@ -4,15 +4,15 @@ import json
 import shlex
 import subprocess
 
-import preloaded
 import pytest
-from data_folders import write_data
-from training import ROOT
 
 from roberta_small.analysis import best_checkpoints, load_runs
 from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from tests.support import preloaded
+from tests.support.data_folders import write_data
+from tests.support.training import ROOT
 
 pytestmark = pytest.mark.usefixtures("fast_processes")
 

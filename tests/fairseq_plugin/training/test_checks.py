@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from data_folders import write_data
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 from roberta_small.common.errors import UserError
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 SGD = ["--optimizer", "sgd", "--momentum", "0", "--weight-decay", "0", "--lr", "1", "--lr-scheduler", "fixed"]
 SGD += ["--batch-size", "8", "--cpu", "--num-workers", "0"]

@@ -3,19 +3,19 @@
 import contextlib
 
 import pytest
-import tiny_tokenizers
 import torch
-from data_folders import write_data
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics, progress_bar
 from fairseq_cli import train
-from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 from roberta_small.analysis.read.events import read_scalars
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.training import precision
 from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import tiny_tokenizers
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 UPDATES = 6
 """Per epoch."""

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.distributed import utils
 from fairseq.trainer import Trainer
 from fairseq_cli import train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
-from workers import fail, train_all, train_and_validate
 
 from roberta_small.common.errors import UserError
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
+from tests.support.workers import fail, train_all, train_and_validate
 
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
 CLASSIFY = [*OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, "--clip-norm", "0.5"]

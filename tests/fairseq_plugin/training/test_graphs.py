@@ -4,18 +4,17 @@ import copy
 import logging
 import shlex
 
-import emulated_graphs
-import pretended_gpu
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.logging import metrics
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
 from roberta_small.fairseq_plugin.training import gpu_update
 from roberta_small.fairseq_plugin.training import graphs as module
 from roberta_small.fairseq_plugin.training.gpu_update import GpuUpdate
+from tests.support import emulated_graphs, pretended_gpu
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 WITHOUT = shlex.split("--dropout 0 --attention-dropout 0 --activation-dropout 0 --pooler-dropout 0")
 CASES = {

@@ -5,17 +5,17 @@ import re
 import shlex
 from types import SimpleNamespace
 
-import pretended_gpu
 import pytest
 import torch
-from data_folders import write_data
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from fairseq_cli.train import main
-from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, configuration
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import late_logging, optimizer
+from tests.support import pretended_gpu
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, configuration
 
 WEIGHTED = shlex.split("--class-weights balanced --label-smoothing 0.1 --clip-norm 1.0 --update-freq 2")
 NEXT = shlex.split(

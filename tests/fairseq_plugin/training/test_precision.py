@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from data_folders import write_data
-from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, configuration
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import precision
+from tests.support.data_folders import write_data
+from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, configuration
 
 
 @pytest.fixture

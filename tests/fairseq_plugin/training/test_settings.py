@@ -3,11 +3,11 @@
 import collections
 
 import pytest
-from data_folders import write_data
 from omegaconf import DictConfig, OmegaConf
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 from roberta_small.fairseq_plugin.training.settings import RememberingConfig, remember
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 
 @pytest.fixture

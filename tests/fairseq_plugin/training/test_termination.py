@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.data.iterators import BufferedIterator
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import termination
 from roberta_small.fairseq_plugin.training.termination import stop_loading
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
 
 
 def trainer_of(folder, *flags):
@@ -87,12 +87,12 @@ def test_the_plugin_stops_loading_threads_at_exit():
     script = (
         "import atexit, sys; sys.path[:0] = sys.argv[1:]\n"
         "atexit.register(lambda: print('alive:', loaded._consumer.is_alive()))\n"  # first in, last out
-        "from test_termination import Batches\n"  # imports the plugin
+        "from tests.fairseq_plugin.training.test_termination import Batches\n"  # imports the plugin
         "from fairseq.data.iterators import BufferedIterator\n"
         "loaded = BufferedIterator(2, Batches(0.01))\n"
         "next(loaded)\n"
     )
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
+    folders = [str(Path(__file__).parents[3])]
     ended = subprocess.run(
         [sys.executable, "-c", script, *folders], capture_output=True, text=True, timeout=120
     )

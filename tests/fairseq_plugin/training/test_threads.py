@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from data_folders import write_data
 from fairseq.distributed import utils
-from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 from roberta_small.common import cpu
 from roberta_small.fairseq_plugin.training import threads
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import shlex
 
 import pytest
-from data_folders import write_data
-from training import FAST, INPUT, OURS, SIZES, build_trainer, losses_of
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import time_budget
+from tests.support.data_folders import write_data
+from tests.support.training import FAST, INPUT, OURS, SIZES, build_trainer, losses_of
 
 STEPS = shlex.split("--batch-size 8 --lr 1e-3 --cpu --seed 1 --num-workers 0 --no-progress-bar")
 

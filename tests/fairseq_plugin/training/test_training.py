@@ -4,9 +4,10 @@ import shlex
 
 import pytest
 import torch
-from data_folders import write_data
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from training import (
+
+from tests.support.data_folders import write_data
+from tests.support.training import (
     FAST,
     INPUT,
     OURS,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from table_files import rows
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.tables import (
     read_table,
 )
+from tests.support.table_files import rows
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,10 +1,10 @@
 """readers/delimited.py: delimiters, quotation marks and lines of CSV and TSV."""
 
 import pytest
-from table_files import rows
 
 from roberta_small.preprocess.readers.dialect import Dialect
 from roberta_small.preprocess.readers.tables import detect
+from tests.support.table_files import rows
 
 
 def test_fields_of_csv(write):

@@ -4,7 +4,6 @@ import re
 import sys
 
 import pytest
-from table_files import chosen, rows
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.dialect import Dialect
@@ -12,6 +11,7 @@ from roberta_small.preprocess.readers.tables import (
     detect,
     read_table,
 )
+from tests.support.table_files import chosen, rows
 
 WRITTEN = {
     "cp1252": "text;label\nTrès beau, je l’ai aimé;réussi\nMauvais, à éviter;raté\n",

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from table_files import rows
+
+from tests.support.table_files import rows
 
 
 def test_json_lines(write):

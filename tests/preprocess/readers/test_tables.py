@@ -7,7 +7,6 @@ import lzma
 
 import pandas as pd
 import pytest
-from table_files import rows
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import read_records
@@ -20,6 +19,7 @@ from roberta_small.preprocess.readers.tables import (
     read_table,
     records,
 )
+from tests.support.table_files import rows
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])

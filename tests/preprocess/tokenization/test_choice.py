@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-import tiny_tokenizers
 from fairseq.data import Dictionary
 from transformers import AutoTokenizer
 
@@ -17,6 +16,7 @@ from roberta_small.preprocess import dataset
 from roberta_small.preprocess.readers.lines import read_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL, carried_size, choose, is_hub_name, locate
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from tests.support import tiny_tokenizers
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur <b> 5 < 6", "bon" * 40]
 

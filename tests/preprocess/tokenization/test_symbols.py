@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from encoded import keeps_ids, rows
 from fairseq.data import Dictionary
 from tokenizers import ByteLevelBPETokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.tokenization.choice import Located, locate
+from tests.support.encoded import keeps_ids, rows
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 

@@ -5,8 +5,6 @@ import sys
 import zipfile
 
 import pytest
-import tiny_tokenizers
-from encoded import keeps_ids, rows
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -15,6 +13,8 @@ from transformers import AutoTokenizer, FlaubertTokenizer, PhobertTokenizer, Pre
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.dictionary import EOS, MASK, PAD, UNK
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from tests.support import tiny_tokenizers
+from tests.support.encoded import keeps_ids, rows
 
 WITH_OFFSETS = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert}
 FAMILIES = WITH_OFFSETS | {"flaubert": tiny_tokenizers.flaubert}

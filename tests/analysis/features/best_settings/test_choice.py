@@ -1,7 +1,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from run_trees import write_manifest, write_run
 from scipy.stats import ttest_rel
 
 from roberta_small.analysis.features.best_settings.choice import (
@@ -17,6 +16,7 @@ from roberta_small.analysis.read.runs import LoggedRun, find_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe.grid import variants
+from tests.support.analysis.run_trees import write_manifest, write_run
 
 VALID = {
     "fairseq": (60.0, 62.0, 61.5),

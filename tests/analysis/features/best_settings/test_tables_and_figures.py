@@ -4,9 +4,6 @@ import re
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from prediction_files import write_predictions
-from printed_tables import notes_with
-from run_trees import write_run
 from scipy.stats import t
 
 from roberta_small.analysis.__main__ import main
@@ -16,6 +13,9 @@ from roberta_small.analysis.query import CHOSEN_ON_TEST
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import best_checkpoints
+from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.run_trees import write_run
 
 SCORES = {"1e-5": (60.0, 61.0), "1e-4": (70.0, 72.0), "1e-3": (65.0, 66.0)}
 

@@ -4,7 +4,6 @@ import logging
 
 import pandas as pd
 import pytest
-from run_trees import write_events, write_manifest, write_run
 from scipy.stats import t
 
 from roberta_small.analysis.__main__ import main
@@ -21,6 +20,7 @@ from roberta_small.analysis.scoring import best_checkpoints, scores, spread_over
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.pretrain import with_budget
 from roberta_small.experiments.recipe import recipe as recipes
+from tests.support.analysis.run_trees import write_events, write_manifest, write_run
 
 FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
 

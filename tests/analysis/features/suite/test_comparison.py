@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from run_trees import write_run
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.common.metrics import METRICS, Metric, register
+from tests.support.analysis.run_trees import write_run
 
 CLASSES = ["--num-classes", "2"]
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from html_page import Page
-from run_trees import write_manifest, write_run
 
 from roberta_small.analysis.__main__ import main
+from tests.support.analysis.html_page import Page
+from tests.support.analysis.run_trees import write_manifest, write_run
 
 EVIL = "<img src=x onerror=alert(1)>"
 

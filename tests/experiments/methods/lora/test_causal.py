@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 import torch
-from method_runs import command
 from peft import PeftModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from roberta_small.common import manifest
 from roberta_small.experiments.methods.lora import sample as lora_sample
+from tests.support.method_runs import command
 
 
 @pytest.fixture(scope="module")

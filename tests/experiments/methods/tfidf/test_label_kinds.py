@@ -9,7 +9,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
-from tiny_tokenizers import lines
 
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError
@@ -19,6 +18,7 @@ from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
 from roberta_small.experiments.methods.tfidf.model import fit, main
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support.tiny_tokenizers import lines
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import preloaded
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -16,6 +15,7 @@ from roberta_small.common import manifest, metrics, predictions
 from roberta_small.common.files import ROOT
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.tfidf.method import read_folder
+from tests.support import preloaded
 
 
 def main(words):

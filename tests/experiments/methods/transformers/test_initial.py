@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from data_folders import write_data
-from method_runs import words
-from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, fairseq_train, save
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FAMILIES
 from roberta_small.experiments.methods.transformers.initial import initial_model
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.export.transformers.networks import to_transformers
+from tests.support.data_folders import write_data
+from tests.support.method_runs import words
+from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, fairseq_train, save
 
 HEAD = "sentence_classification_head"
 NO_CHANGE = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}

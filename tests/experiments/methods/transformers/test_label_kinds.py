@@ -7,9 +7,6 @@ import pytest
 import torch
 from fairseq import tasks
 from fairseq.trainer import Trainer as FairseqTrainer
-from method_runs import measured, train_one, words
-from tiny_runs import make_labelled_data, make_run
-from training import configuration
 
 from roberta_small.common import predictions
 from roberta_small.common.families import FAMILIES
@@ -34,6 +31,9 @@ from roberta_small.experiments.methods.transformers.trainer import (
     training_arguments,
 )
 from roberta_small.export.transformers.networks import to_transformers
+from tests.support.method_runs import measured, train_one, words
+from tests.support.tiny_runs import make_labelled_data, make_run
+from tests.support.training import configuration
 
 HEAD = "sentence_classification_head"
 NO_DROPOUT = {"--dropout": "0", "--attention-dropout": "0", "--pooler-dropout": "0"}

@@ -1,13 +1,13 @@
 """The flags of the recipe that the methods transformers and lora pass to their runs."""
 
 import pytest
-from data_folders import write_data
 
 from roberta_small.common.cli import SettingsParser
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora import classify
 from roberta_small.experiments.methods.transformers import method as transformers
 from roberta_small.experiments.methods.transformers import recipe
+from tests.support.data_folders import write_data
 
 
 def passed_on(module, data, *words):

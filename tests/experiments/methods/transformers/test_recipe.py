@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from data_folders import PIECES, write_data
 from fairseq.optim.lr_scheduler import build_lr_scheduler
-from method_runs import words
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.transformers.recipe import parse
@@ -12,6 +10,8 @@ from roberta_small.experiments.methods.transformers.trainer import ClassifierTra
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam
+from tests.support.data_folders import PIECES, write_data
+from tests.support.method_runs import words
 
 
 @pytest.fixture(scope="module")

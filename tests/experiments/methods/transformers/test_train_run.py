@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
-from method_runs import RECIPE, command, measured, words
-from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 from transformers import RobertaForSequenceClassification
 
 from roberta_small.analysis import best_checkpoints, load_runs
@@ -22,6 +19,9 @@ from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.trainer import Pad, read_sentences
 from roberta_small.export.transformers.networks import to_transformers
+from tests.support.data_folders import write_data
+from tests.support.method_runs import RECIPE, command, measured, words
+from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 
 TRANSFORMERS = ("train", "--method", "transformers")
 LORA = ("train", "--method", "lora")

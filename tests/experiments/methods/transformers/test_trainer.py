@@ -6,15 +6,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from data_folders import write_data
 from fairseq import tasks
 from fairseq.data.data_utils import collate_tokens
 from fairseq.trainer import Trainer as FairseqTrainer
 from fairseq_cli.train import should_stop_early
-from method_runs import measured, train_one, words
 from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, configuration, losses_of
 from transformers import RobertaForSequenceClassification, TrainingArguments
 
 from roberta_small.common import predictions
@@ -34,6 +31,19 @@ from roberta_small.experiments.methods.transformers.trainer import (
 from roberta_small.export.transformers.networks import build as build_model
 from roberta_small.export.transformers.networks import to_fairseq, to_transformers
 from roberta_small.fairseq_plugin.training import precision
+from tests.support.data_folders import write_data
+from tests.support.method_runs import measured, train_one, words
+from tests.support.training import (
+    FAST,
+    INPUT,
+    OURS,
+    SIZES,
+    STEPS,
+    STOCK,
+    build_trainer,
+    configuration,
+    losses_of,
+)
 
 HEAD = "sentence_classification_head"
 NO_DROPOUT = {"--dropout": "0", "--attention-dropout": "0", "--lr": "1e-3", "--max-epoch": None}

@@ -1,7 +1,7 @@
 """Event files corrupted at random, and the records that must be found in them.
 
 The expected result is known without reading: a record whose bytes are all still there, wherever they
-moved, is valid; every other byte is corrupt. `python tests/analysis/support/mutations.py COUNT`
+moved, is valid; every other byte is corrupt. `python -m tests.support.analysis.mutations COUNT`
 tries COUNT files.
 """
 
@@ -17,9 +17,6 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 from tensorboard.util import tensor_util
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from roberta_small.analysis.read import events
 from roberta_small.analysis.read.scalars import LogCheck, Tags

@@ -1,0 +1,1 @@
+"""Run folders, logs and pages for the tests of `analysis`."""
