@@ -69,6 +69,18 @@ pip() {
         "$python" -m pip --disable-pip-version-check --no-input install --constraint constraints.txt "$@"
 }
 
+# uv installs the same packages several times as fast. It has no settings of pip (mirrors, certificates), so
+# that pip takes over where it fails.
+fast() {
+    { "$python" installation/interrupted.py && .venv/bin/uv pip install --python "$python" --constraint constraints.txt "$@"; } ||
+        { echo "uv failed, so pip is used" && pip "$@"; }
+}
+
+build_tools() {
+    pip uv || echo "uv is not available, so pip is used"
+    fast numpy cython setuptools wheel
+}
+
 create_venv() {
     rm -rf .venv
     if [ "$from" = uv ]; then
@@ -79,7 +91,7 @@ create_venv() {
 }
 
 from=$(find_python)
-printf 'Installing into .venv: a few minutes, because torch is a large download and fairseq is compiled\n'
+printf 'Installing into .venv: a few minutes; torch is a large download\n'
 printf '[1/5] virtual environment ... '
 if suitable $python && "$python" -m pip --version >/dev/null 2>&1 &&
     { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version $python)" ]; }; then
@@ -99,10 +111,10 @@ case $torch in
 *) step 2 "$torch" pip "$torch" ;;
 esac
 # Without build isolation, fairseq and this project are built with the versions in constraints.txt.
-step 3 "build tools" pip numpy cython setuptools wheel ninja
-step 4 "this project and its dependencies" pip --no-build-isolation --editable '.[test,hf,explain,data,serve]'
+step 3 "build tools" build_tools
+step 4 "this project and its dependencies" fast --no-build-isolation --editable '.[test,hf,explain,data,serve]'
 # Last, because pip would otherwise replace what fairseq's own metadata require.
-step 5 "fairseq (compiled)" "$python" -m roberta_small.common.install_fairseq --constraint constraints.txt
+step 5 "fairseq (compiled in part)" "$python" -m roberta_small.common.install_fairseq --constraint constraints.txt
 "$python" -P -c "import transformers, fairseq" >>"$log" 2>&1 ||
     fail "transformers and fairseq cannot be imported together (see $log)"
 printf 'Installed in %s s. Activate it with: . .venv/bin/activate\n' "$(($(date +%s) - begin))"

@@ -1,7 +1,14 @@
 """Install fairseq for this interpreter, with the change of its source that Python 3.14 needs.
 
-fairseq is not among the dependencies in `setup.py`, because pip cannot install it as one: its distribution
-requires torchaudio, which nothing here uses, and has to be compiled against the installed torch.
+fairseq is not among the dependencies in `pyproject.toml`, because pip cannot install it as one: its
+distribution requires torchaudio, which nothing here uses.
+
+Three of fairseq's six extensions are compiled against torch and used by nothing here: `fairseq.libbase`
+(assignment of mixtures of experts), `fairseq.libnat` (edit distances of non-autoregressive translation) and
+`alignment_train_cpu_binding` (monotonic attention). They take six times as long as the other three, and would
+have to be compiled again for another version of torch. They are left out: `TORCH_STAND_IN` is what fairseq's
+setup.py imports as torch.
+
 `make install` calls this module; after `pip install .` it is a command of its own.
 
 The commands of fairseq import its tasks before the plugin (`--user-dir`), so the plugin cannot replace what
@@ -20,6 +27,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +39,24 @@ from roberta_small.common.files import atomic_open
 DISTRIBUTION = "fairseq-fixed"
 VERSION = "0.12.3.1"
 """Version of the distribution that this project is written for."""
-BUILD_REQUIREMENTS = ("numpy>=2", "cython", "setuptools", "wheel", "ninja")
-"""What compiling fairseq needs, apart from torch."""
+BUILD_REQUIREMENTS = ("numpy>=2", "cython", "setuptools", "wheel")
+"""What compiling fairseq needs."""
+TORCH_STAND_IN = """\
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+
+
+class CppExtension(Extension):
+    pass
+
+
+class BuildExtension(build_ext):
+    def finalize_options(self):
+        all_of_them = self.distribution.ext_modules
+        self.distribution.ext_modules = [one for one in all_of_them if not isinstance(one, CppExtension)]
+        super().finalize_options()
+"""
+"""The module `torch.utils.cpp_extension` of a build without the extensions that need torch."""
 COMMAND = "roberta-small install-fairseq"
 CHECK = "import fairseq.tasks"
 """What fails if a change that is needed has not been made."""
@@ -144,17 +168,18 @@ def require_changes() -> None:
 def install(constraint: Path | None = None, *, reinstall: bool = False) -> None:
     """Install fairseq and make the changes; an installed fairseq of the right version is kept.
 
-    CUDA_HOME is hidden from the build: nothing here uses fairseq's CUDA extensions, which take minutes to
-    compile. Raises `UserError` if torch is missing or a step fails.
+    Raises `UserError` if torch, which fairseq imports, is missing, or a step fails.
     """
     if importlib.util.find_spec("torch") is None:
-        raise UserError("torch is not installed, and fairseq is compiled against it; run `pip install torch`")
+        raise UserError("torch is not installed, and fairseq needs it; run `pip install torch`")
     installer = _installer()
     limits = () if constraint is None else ("--constraint", str(constraint))
     _run([*installer, *limits, *BUILD_REQUIREMENTS])
     again = ("--force-reinstall",) if reinstall else ()
     requirement = f"{DISTRIBUTION}=={VERSION}"
-    _run([*installer, *again, *limits, "--no-build-isolation", "--no-deps", requirement])
+    with tempfile.TemporaryDirectory() as folder:
+        _write_stand_in(Path(folder))
+        _run([*installer, *again, *limits, "--no-build-isolation", "--no-deps", requirement], path=folder)
     importlib.invalidate_caches()
     make_changes()
     _run([sys.executable, "-P", "-c", CHECK])
@@ -169,8 +194,17 @@ def _installer() -> list[str]:
     raise UserError(f"{sys.executable} has no pip; run `{sys.executable} -m ensurepip`, or install uv")
 
 
-def _run(words: Sequence[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_HOME"}
+def _write_stand_in(folder: Path) -> None:
+    """A package `torch` whose only content is `TORCH_STAND_IN`."""
+    (folder / "torch/utils").mkdir(parents=True)
+    for name in ("torch", "torch/utils"):
+        (folder / name / "__init__.py").touch()
+    (folder / "torch/utils/cpp_extension.py").write_text(TORCH_STAND_IN, encoding="utf-8")
+
+
+def _run(words: Sequence[str], path: str | None = None) -> None:
+    """Run a command; `path` is searched for modules before all others."""
+    environment = os.environ | ({} if path is None else {"PYTHONPATH": path})
     if subprocess.run(words, env=environment).returncode:
         raise UserError(
             f"`{' '.join(words)}` failed, see above; compiling fairseq needs g++ and the headers of Python "
@@ -191,8 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Install fairseq."""
     parser = Parser(
         prog=COMMAND,
-        description=f"Compile and install {DISTRIBUTION} {VERSION} against the installed torch, without\n"
-        "torchaudio, and make the change of its source that Python 3.14 needs. An installed one is kept.",
+        description=f"Compile and install {DISTRIBUTION} {VERSION} without torchaudio and without the\n"
+        "extensions that need torch's headers, and make the change of its source that Python 3.14 needs.\n"
+        "An installed one is kept.",
         examples=f"example:\n  {COMMAND}",
     )
     parser.add_argument("--constraint", type=Path, help="a file of versions, as for pip")

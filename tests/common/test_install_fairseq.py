@@ -2,8 +2,11 @@
 
 import dataclasses
 import enum
+import os
+import subprocess
 import sys
 import typing
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -120,9 +123,35 @@ def test_uv_installs_where_there_is_no_pip(monkeypatch, tmp_path):
         install_fairseq.importlib.util, "find_spec", lambda n, *a: None if n == "pip" else find(n, *a)
     )
     monkeypatch.setattr(install_fairseq.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(install_fairseq, "_run", calls.append)
+    monkeypatch.setattr(install_fairseq, "_run", lambda words, path=None: calls.append(words))
     install_fairseq.install(Path("versions.txt"))
     assert calls[0][:5] == ["/bin/uv", "pip", "install", "--python", sys.executable]
     assert "--no-deps" in calls[1]
     assert f"fairseq-fixed=={install_fairseq.VERSION}" in calls[1]
     assert calls[1][calls[1].index("--constraint") + 1] == "versions.txt"
+
+
+def test_a_build_leaves_out_the_extensions_that_need_torch(tmp_path):
+    """fairseq's setup.py in miniature, which declares its extensions in the same way."""
+    install_fairseq._write_stand_in(tmp_path / "stand-in")
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "setup.py").write_text(
+        "from setuptools import Extension, setup\n"
+        "from torch.utils import cpp_extension\n"
+        "extensions = [Extension('kept', ['kept.c']),\n"
+        "              cpp_extension.CppExtension('other', sources=['no.cpp'])]\n"
+        "setup(name='toy', version='1', ext_modules=extensions,\n"
+        "      cmdclass={'build_ext': cpp_extension.BuildExtension})\n"
+    )
+    (source / "kept.c").write_text(
+        "#include <Python.h>\n"
+        'static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "kept"};\n'
+        "PyMODINIT_FUNC PyInit_kept(void) { return PyModule_Create(&module); }\n"
+    )
+    code = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "stand-in")}
+    subprocess.run([sys.executable, "-c", code], cwd=source, env=environment, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    modules = [name.partition(".")[0] for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    assert modules == ["kept"]

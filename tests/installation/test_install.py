@@ -24,6 +24,11 @@ UV = """\
 echo "uv $*" >>calls
 mkdir -p .venv/bin && cp "$(dirname "$0")/template" .venv/bin/python
 """
+INSTALLED_UV = """\
+#!/bin/sh
+echo "uv $*" >>calls
+case "$*" in *"$(cat failing-uv)"*) echo "no such package"; exit 1 ;; esac
+"""
 
 
 class Project:
@@ -42,6 +47,14 @@ class Project:
 
     def fail_at(self, words):
         (self.folder / "failing").write_text(words)
+
+    def install_uv(self, fails_at="(nothing)"):
+        """Put what `pip install uv` would have put into .venv."""
+        (self.folder / "failing-uv").write_text(fails_at)
+        path = self.folder / ".venv/bin/uv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(INSTALLED_UV)
+        path.chmod(0o755)
 
     def install(self, **variables):
         environment = {"PATH": str(self.bin), **variables}
@@ -69,9 +82,10 @@ def test_each_step_is_named_with_its_time_and_without_the_output_of_pip(project)
     assert [number for number, _ in steps] == list("12345")
     calls = project.calls
     assert "torch==2.13.0" in calls[0]
-    assert "--no-build-isolation --editable .[" in calls[2]
-    assert calls[3] == "-m roberta_small.common.install_fairseq --constraint constraints.txt"
-    assert all("--constraint constraints.txt" in call for call in calls[:4])
+    assert calls[1].endswith(" uv")
+    assert "--no-build-isolation --editable .[" in calls[3]
+    assert calls[4] == "-m roberta_small.common.install_fairseq --constraint constraints.txt"
+    assert all("--constraint constraints.txt" in call for call in calls[:5])
     log = (project.folder / ".venv/install.log").read_text()
     assert log.count("\n$ ") == 4
 
@@ -91,6 +105,22 @@ def test_a_step_that_fails_shows_the_log_and_the_next_call_continues(project):
     assert [call for call in project.calls if "--editable" in call]
 
 
+@pytest.mark.parametrize("fails_at", ["(nothing)", "--editable"])
+def test_uv_installs_the_packages_and_pip_where_uv_fails(project, fails_at):
+    project.program("python3", PYTHON)
+    assert project.install().returncode == 0
+    project.install_uv(fails_at)
+    assert project.calls
+    done = project.install()
+    assert (done.returncode, done.stderr) == (0, "")
+    calls = project.calls
+    assert [call for call in calls if call.startswith("uv pip install") and "--editable" in call]
+    with_pip = [call for call in calls if call.startswith("-m pip") and "--editable" in call]
+    assert len(with_pip) == (fails_at == "--editable")
+    assert "torch==2.13.0" in calls[0]
+    assert calls[0].startswith("-m pip")
+
+
 def test_another_build_of_torch(project):
     project.program("python3", PYTHON)
     assert project.install(TORCH="https://example.org/cpu").returncode == 0
@@ -103,7 +133,7 @@ def test_another_python_than_python3_is_used_if_python3_is_not_supported(project
     project.program("python3", PYTHON, unsuitable=1)
     project.program("python3.13", PYTHON)
     assert project.install().returncode == 0
-    assert len(project.calls) == 5
+    assert len(project.calls) == 6
 
 
 def test_uv_provides_a_python_where_there_is_none(project):
@@ -113,7 +143,7 @@ def test_uv_provides_a_python_where_there_is_none(project):
     assert project.install().returncode == 0
     calls = project.calls
     assert calls[0].startswith("uv venv --quiet --seed --python 3.")
-    assert len(calls) == 6
+    assert len(calls) == 7
 
 
 @pytest.mark.parametrize("variables", [{}, {"PYTHON": "python3"}, {"PYTHON": "missing"}])
