@@ -35,10 +35,9 @@ from tqdm.auto import tqdm
 from roberta_small.common import extensions, manifest
 from roberta_small.common.cli import PREFIX
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_folder, atomic_write, read_object
+from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind, Labels
 from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD, THRESHOLDS
-from roberta_small.experiments.inputs.checkpoints import CACHE
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.settings import HYPERPARAMETERS, OWN_DATA
 from roberta_small.preprocess.options import TRAIN

@@ -22,6 +22,9 @@ CHUNK_BYTES = 1 << 20
 PACKAGE = Path(__file__).resolve().parents[1]
 """The package: its recipes, weights and the fairseq plugin are below it."""
 ROOT = PACKAGE.parent
+CACHE = "RS_CACHE"
+"""Environment variable with the folder of converted models and of the downloaded tokenizer."""
+DEFAULT_CACHE = Path("~/.cache/fairseq-roberta-small")
 """The root of the repository, or of the installed package `roberta_small`: has recipes/ and pretrained/."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that is half of a surrogate pair, alone or not."""
@@ -247,3 +250,8 @@ def exclusive(path: Path, waiting: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def cache_folder() -> Path:
+    """The folder of what is made or downloaded once: $RS_CACHE, or ~/.cache/fairseq-roberta-small."""
+    return Path(os.environ.get(CACHE) or DEFAULT_CACHE.expanduser()).absolute()

@@ -101,7 +101,7 @@ EXAMPLES = """examples:
   roberta-small prepare datasets:imdb --out data/imdb
   roberta-small prepare reviews.csv --soft-labels predicted.jsonl --out data/more
   roberta-small prepare reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
-      --dict pretrained/roberta_small_fr/dict.txt --out data/mine
+      --dict roberta_small/pretrained/roberta_small_fr/dict.txt --out data/mine
 """
 
 

@@ -3,9 +3,11 @@
 import csv
 import gzip
 import json
+import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,15 @@ import sentencepiece
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 from roberta_small.common.run import Run
+from roberta_small.common.shipped import SHIPPED
 from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.inputs.files import symbols as file_symbols
 from roberta_small.preprocess import dataset
-from roberta_small.preprocess.tokenization.choice import MODEL
+from roberta_small.preprocess.download import command as download
+from roberta_small.preprocess.tokenization import choice
+from roberta_small.preprocess.tokenization.choice import MODEL, locate
 from tests.support import tiny_tokenizers
 from tests.support.parsed import train_settings
 
@@ -273,10 +280,57 @@ def test_checkpoints_with_different_tokenizers_are_an_error(reviews):
     assert all(fact in str(caught.value) for fact in ("one", "two", "a/model.pt", "c/model.pt"))
 
 
-def test_the_shipped_checkpoint_without_its_tokenizer_names_the_options(reviews):
+@pytest.fixture
+def served_tokenizer(here, tmp_path, monkeypatch):
+    """A folder that takes the place of the server of XLM-R's SentencePiece model, and the cache."""
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    sentencepiece_folder("xlmr")
+    model, served = Path("xlmr", MODEL).absolute(), []
+    (source,) = download.SOURCES["xlmr"]
+    digest = download.Digest("sha256", sha256(model))
+    monkeypatch.setitem(download.SOURCES, "xlmr", (replace(source, files={MODEL: digest}),))
+
+    def fetch(url, target, digest):
+        served.append(url)
+        download.copy(model, target, digest)
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    return model, served
+
+
+def test_the_tokenizer_of_the_shipped_weights_is_downloaded(served_tokenizer):
+    model, served = served_tokenizer
+    located = locate(str(SHIPPED))
+    assert located.model == Path(os.environ["RS_CACHE"]) / "xlmr" / MODEL
+    assert located.model.read_bytes() == model.read_bytes()
+    assert located.dictionary == SHIPPED / "dict.txt"
+    assert served
+
+
+@pytest.mark.parametrize("words", [["--inits", "pretrained"], ["--pretrained", "roberta_small_fr"]])
+def test_the_shipped_weights_bring_dictionary_and_tokenizer(reviews, shared_data, monkeypatch, words):
+    monkeypatch.setattr(choice, "xlmr_tokenizer", lambda: shared_data / "xlmr" / MODEL)
+    data = train_settings(["--data", "reviews.csv", *words], {}).prepare()
+    assert symbols(data) == file_symbols(SHIPPED / "dict.txt")
+    assert sha256(data / "tokenizer" / MODEL) == sha256(shared_data / "xlmr" / MODEL)
+
+
+def test_a_folder_of_the_same_name_is_not_the_shipped_weights(reviews):
+    tokens = sentencepiece_folder("roberta_small_fr")
+    data = train_settings(["--data", "reviews.csv", "--pretrained", "roberta_small_fr"], {}).prepare()
+    assert symbols(data) == tokens
+
+
+def test_without_a_network_the_message_names_the_place_of_the_tokenizer(
+    reviews, served_tokenizer, monkeypatch
+):
+    def fetch(url, target, digest):
+        raise UserError(f"{url}: no connection")
+
+    monkeypatch.setattr(download, "fetch", fetch)
     with pytest.raises(UserError) as caught:
-        folder_of("--data", "reviews.csv", "--inits", "pretrained")
-    assert all(fact in str(caught.value) for fact in ("--tokenizer", "--dict", "roberta_small_fr/dict.txt"))
+        train_settings(["--data", "reviews.csv", "--pretrained", "roberta_small_fr"], {}).prepare()
+    assert all(fact in str(caught.value) for fact in (os.environ["RS_CACHE"], MODEL, "--tokenizer"))
 
 
 def test_tfidf_reads_the_text_of_the_same_folder(reviews, capsys):

@@ -24,14 +24,19 @@ from typing import Any
 
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import POOLING
-from roberta_small.common.files import atomic_folder, atomic_write, exclusive, sha256, shown_path
+from roberta_small.common.files import (
+    atomic_folder,
+    atomic_write,
+    cache_folder,
+    exclusive,
+    sha256,
+    shown_path,
+)
 from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
+from roberta_small.common.shipped import NAME, SHIPPED
 from roberta_small.experiments.inputs.files import require_checkpoint, symbols
 from roberta_small.export import missing_package_is_reported
 
-CACHE = "RS_CACHE"
-"""Environment variable with the folder of the converted models."""
-DEFAULT_CACHE = Path("~/.cache/fairseq-roberta-small")
 CONVERSION = 4
 """Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
 MODEL, RECORD = "model.pt", "conversion.json"
@@ -44,8 +49,13 @@ TOP_LEVEL = "*/*"
 
 
 def written(text: str) -> Path:
-    """What the user wrote as a path; a folder with a fairseq checkpoint becomes that checkpoint's file."""
+    """What the user wrote as a path; a folder with a fairseq checkpoint becomes that checkpoint's file.
+
+    `roberta_small_fr` is the name of the weights in the package.
+    """
     path = Path(text)
+    if text == NAME and not path.exists():
+        return find_checkpoint(SHIPPED) or SHIPPED
     if text.startswith(".") and not path.exists():
         return path.absolute()  # "./name" is never a name on the hub
     return path if transformers_folder(path) is not None else find_checkpoint(path) or path
@@ -234,7 +244,7 @@ def _downloaded(name: str, flag: str) -> Path:
 def _converted(folder: Path, source: str) -> Resolved:
     """The converted model of a folder of `save_pretrained`, from the cache or new."""
     files = _source_files(folder)
-    target = cache() / _key(files)
+    target = cache_folder() / _key(files)
     record, cached = _read_record(target), True
     if record is None:
         with exclusive(
@@ -251,11 +261,6 @@ def _converted(folder: Path, source: str) -> Resolved:
     if record["unused"]:
         note += f"; not used: {enumerate_some(record['unused'])}"
     return Resolved(target / MODEL, source, record["sha256"], note)
-
-
-def cache() -> Path:
-    """The folder of the converted models."""
-    return Path(os.environ.get(CACHE) or DEFAULT_CACHE.expanduser()).absolute()
 
 
 def _source_files(folder: Path) -> dict[str, str]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
+from roberta_small.common.files import cache_folder, sha256
 from roberta_small.preprocess.download.archives import (
     ALLOCINE_ARCHIVE,
     CLS_ARCHIVE,
@@ -158,6 +158,24 @@ def download(source: Source, destdir: Path, local: Path | None = None) -> None:
         else:
             copy(local / name, destdir / name, digest)
         print(f"{destdir / name}: {digest.name} as expected; sha256 {sha256(destdir / name)}")
+
+
+def xlmr_tokenizer() -> Path:
+    """XLM-R's SentencePiece model: from the cache, or downloaded into it.
+
+    Raises `UserError` naming where to put the file if it cannot be downloaded or is another file.
+    """
+    folder = cache_folder() / "xlmr"
+    for source in SOURCES["xlmr"]:
+        for name, digest in source.files.items():
+            try:
+                fetch(f"{source.base}/{name}", folder / name, digest)
+            except UserError as error:
+                raise UserError(
+                    f"{error}; without a network, put {name} of XLM-R into {folder}, or pass --tokenizer FILE"
+                ) from None
+            found = folder / name
+    return found
 
 
 def run(args: argparse.Namespace) -> None:

@@ -19,7 +19,9 @@ from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write
+from roberta_small.common.shipped import SHIPPED
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
+from roberta_small.preprocess.download.command import xlmr_tokenizer
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, all_tokens, load_model
@@ -210,6 +212,8 @@ def locate(name: str, dictionary: str | None = None) -> Located:
         return _of_data_folder(Path(content["data"].get("path", ".")), given)
     if (found := beside(path, given)) is not None:
         return found
+    if path.resolve() == SHIPPED:
+        return Located(xlmr_tokenizer(), given or path / DICTIONARY)
     if (path / DICTIONARY).is_file():
         raise UserError(
             f"{name}: contains a dictionary but no tokenizer; pass the SentencePiece model that the "
