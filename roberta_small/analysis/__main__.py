@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import roberta_small.common.startup  # noqa: F401  first
-from roberta_small.analysis import collect, watch
+from roberta_small.analysis import collect
 from roberta_small.analysis.features import FEATURES
 from roberta_small.analysis.features.comparison import compare_selected
 from roberta_small.analysis.features.exports import MODEL_INDEX, model_index
@@ -146,8 +146,7 @@ def build_parser() -> Parser:
     add(report.add_mutually_exclusive_group(), OF_REPORT[-2:])
     add(report, ("best_settings", "normalize"))
 
-    for module in (collect, watch):
-        module.register(commands)
+    collect.register(commands)
     return parser
 
 
