@@ -40,7 +40,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "compare": ("analysis", "significance tests between groups of runs"),
         "figures": ("analysis", "learning curves, seeds, confusion and more"),
         "report": ("analysis", "everything about a folder of runs in one HTML file"),
-        "watch": ("analysis", "the state of running experiments"),
         "collect": ("analysis", "copy manifests, logs and predictions to a small archive"),
     },
     "other": {

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
     from roberta_small.analysis.presentation import present
     from roberta_small.analysis.published import compare_reference, read_reference
-    from roberta_small.analysis.query import Query
+    from roberta_small.analysis.query import Query, select
     from roberta_small.analysis.read.events import Scalar, read_scalars
     from roberta_small.analysis.read.long_table import load_runs, read_runs, values_of
     from roberta_small.analysis.read.runs import LoggedRun, find_runs, select_finished
-    from roberta_small.analysis.report.findings import gather
     from roberta_small.analysis.report.page import write_report
     from roberta_small.analysis.scoring import (
         best_checkpoints,
@@ -60,7 +59,6 @@ MODULES = {
     "draw_seeds": "roberta_small.analysis.features.seeds",
     "expected_best_of_seeds": "roberta_small.analysis.scoring",
     "find_runs": "roberta_small.analysis.read.runs",
-    "gather": "roberta_small.analysis.report.findings",
     "list_runs": "roberta_small.analysis.features.runs",
     "load_runs": "roberta_small.analysis.read.long_table",
     "per_epoch": "roberta_small.analysis.scoring",
@@ -72,6 +70,7 @@ MODULES = {
     "read_study": "roberta_small.analysis.study",
     "render": "roberta_small.common.tables",
     "scores": "roberta_small.analysis.scoring",
+    "select": "roberta_small.analysis.query",
     "select_finished": "roberta_small.analysis.read.runs",
     "spread_over_seeds": "roberta_small.analysis.scoring",
     "summarize": "roberta_small.analysis.scoring",
@@ -98,7 +97,6 @@ __all__ = [
     "draw_seeds",
     "expected_best_of_seeds",
     "find_runs",
-    "gather",
     "list_runs",
     "load_runs",
     "per_epoch",
@@ -110,6 +108,7 @@ __all__ = [
     "read_study",
     "render",
     "scores",
+    "select",
     "select_finished",
     "spread_over_seeds",
     "summarize",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import roberta_small.common.startup  # noqa: F401  first
-from roberta_small.analysis import collect, watch
+from roberta_small.analysis import collect
 from roberta_small.analysis.features import FEATURES
 from roberta_small.analysis.features.comparison import compare_selected
 from roberta_small.analysis.features.exports import MODEL_INDEX, model_index
@@ -146,8 +146,7 @@ def build_parser() -> Parser:
     add(report.add_mutually_exclusive_group(), OF_REPORT[-2:])
     add(report, ("best_settings", "normalize"))
 
-    for module in (collect, watch):
-        module.register(commands)
+    collect.register(commands)
     return parser
 
 
@@ -228,7 +227,6 @@ def _figures(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     # Imported here, because --help of all commands imports this module.
     from roberta_small.analysis.features.suite.report import write_suite_report
-    from roberta_small.analysis.report.findings import findings_of
     from roberta_small.analysis.report.page import audit_tables, write_report
 
     query, given = query_of(options), given_of(options)
@@ -240,10 +238,8 @@ def _report(options: argparse.Namespace) -> None:
         else:
             check_effect(given, {*CHOICE, *SELECTION, *OF_REPORT, "out"}, "a report on one data set")
             audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
-            findings = findings_of(select(_single(sources, query), query, pattern=pattern))
-            if findings.baseline is not None and findings.query.study.baseline is None:
-                print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
-            path = write_report(findings, options.out, title=options.title or "Results", audit=audit)
+            selection = select(_single(sources, query), query, pattern=pattern)
+            path = write_report(selection, options.out, title=options.title or "Results", audit=audit)
     print(f"wrote {path}", file=sys.stderr)
 
 

@@ -23,7 +23,7 @@ from roberta_small.analysis.__main__ import main
 assert "matplotlib" not in sys.modules
 runs, output = sys.argv[1:]
 codes = [main(["tables", runs]), main(["figures", runs, "--out", output]), main(["runs", runs])]
-codes += [main(["report", runs, "--out", output + "/report.html"]), main(["watch", runs, "--once"])]
+codes += [main(["report", runs, "--out", output + "/report.html"])]
 sys.exit(max(codes))
 """
 
@@ -144,7 +144,7 @@ def test_a_user_error_is_one_message_with_the_facts(runs, capsys, arguments, fac
     assert all(fact in errors[0] for fact in facts)
 
 
-@pytest.mark.parametrize("command", ["runs", "tables", "figures", "report", "watch"])
+@pytest.mark.parametrize("command", ["runs", "tables", "figures", "report"])
 def test_help_has_examples(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

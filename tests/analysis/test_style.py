@@ -1,6 +1,5 @@
 """Figures with the names and order of a study, colors that follow the group, sizes and fonts for a paper."""
 
-import json
 import struct
 
 import pytest
@@ -8,10 +7,8 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.features.curves import curves_json
-from roberta_small.analysis.query import Query
+from roberta_small.analysis.query import Query, Selection
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.study import WIDTHS, Study
 from roberta_small.analysis.style import grid, paper, style_indices
@@ -32,21 +29,21 @@ def four(runs):
     return runs
 
 
-def findings_of(root, study, **more):
+def selection_of(root, study, **more):
     runs = find_runs(root)
     study = study.resolve(run.group for run in runs)
-    return gather(study.select(runs), Query(study=study, test_size=2000, **more))
+    return Selection.of(study.select(runs), Query(study=study, test_size=2000, **more))
 
 
-def colors_of(findings):
+def colors_of(selection):
     """Group -> its colors in all figures."""
     found = {}
-    for name, figure in figures(findings):
+    for name, figure in figures(selection):
         for panel in figure.axes:
             for line in panel.get_lines():
                 label = line.get_label().removesuffix(" seeds)").removesuffix(" seed)")
                 group = label.rpartition(" (")[0] or label
-                if group in found or group in findings.query.study.labels.values():
+                if group in found or group in selection.query.study.labels.values():
                     found.setdefault(group, set()).add(to_hex(line.get_color()))
         if name.endswith("_seeds"):
             (panel,) = figure.axes
@@ -61,22 +58,13 @@ LABELS = dict(zip(GROUPS, ("Bag", "Pre", "Rand", "Other"), strict=True))
 
 
 def test_a_group_has_one_color_in_all_figures_whatever_else_is_shown(four):
-    everything = colors_of(findings_of(four, Study(labels=LABELS)))
+    everything = colors_of(selection_of(four, Study(labels=LABELS)))
     assert set(everything) == set(LABELS.values())
     assert all(len(colors) == 1 for colors in everything.values()), everything
     assert len(set.union(*everything.values())) == 4
     for group in GROUPS:
-        others = colors_of(findings_of(four, Study(labels=LABELS, exclude=(group,), order=GROUPS[::-1])))
+        others = colors_of(selection_of(four, Study(labels=LABELS, exclude=(group,), order=GROUPS[::-1])))
         assert others == {name: color for name, color in everything.items() if name != LABELS[group]}
-
-
-def test_the_chart_of_the_report_has_the_same_indices(four):
-    study = Study(labels=LABELS, exclude=("bow/tfidf",), order=("hf/random",))
-    content = json.loads(curves_json(findings_of(four, study).selection))
-    assert content["groups"] == ["hf/random", "fairseq/pretrained", "fairseq/random"]
-    assert content["styles"] == {"hf/random": 3, "fairseq/pretrained": 1, "fairseq/random": 2}
-    assert content["labels"]["hf/random"] == "Other"
-    assert content["runs"][-1]["name"] == "Other/seed2"
 
 
 def test_a_method_or_setting_has_the_style_of_its_first_group():
@@ -90,7 +78,7 @@ def test_a_method_or_setting_has_the_style_of_its_first_group():
 
 def test_labelled_groups_share_the_panels_in_the_order_of_the_study(four):
     study = Study(labels=LABELS, groups=("hf/random", "bow/tfidf", "fairseq/random"))
-    drawn = dict(figures(findings_of(four, study)))
+    drawn = dict(figures(selection_of(four, study)))
     curves = drawn["accuracy_per_epoch"]
     assert [panel.get_title() for panel in curves.axes] == ["valid", "test"]
     (legend,) = curves.subfigs[0].legends
@@ -104,7 +92,7 @@ def test_labelled_groups_share_the_panels_in_the_order_of_the_study(four):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_figures_for_a_paper_have_the_width_of_a_column_and_readable_fonts(four, width):
     with paper(width):
-        for name, figure in figures(findings_of(four, Study(labels=LABELS), chance={"": 50.0})):
+        for name, figure in figures(selection_of(four, Study(labels=LABELS), chance={"": 50.0})):
             assert figure.get_figwidth() == WIDTHS[width], name
             assert figure.get_figheight() <= 9, name
             figure.draw_without_rendering()
@@ -146,9 +134,9 @@ def test_a_legend_of_many_groups_does_not_cover_the_panels(runs, width):
     names = {f"fairseq/init{number}": f"Initialization number {number}, 1e-4" for number in range(14)}
     for name in names:
         write_run(runs, name.partition("/")[2], 1, [50.0, 60.0], [50.0, 60.0])
-    findings = findings_of(runs, Study(labels=names))
+    selection = selection_of(runs, Study(labels=names))
     with paper(width):
-        _, figure = next(figures(findings))
+        _, figure = next(figures(selection))
         figure.draw_without_rendering()
         (legend,) = figure.subfigs[0].legends
         bottom = min(panel.get_window_extent().y0 for panel in figure.axes)

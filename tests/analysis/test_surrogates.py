@@ -41,7 +41,6 @@ COMMANDS = [
     "best-settings",
     "figures",
     "report",
-    "watch",
 ]
 
 
@@ -93,7 +92,7 @@ def test_every_command_writes_escapes(tree, command, request, tmp_path, capsys):
     groups = sorted({f"{run.arm}/{run.init}" for run in find_runs(root)})
     assert groups[0].endswith((ESCAPED, NAME_ESCAPED))
     out = tmp_path / os.fsdecode(b"\xe9") / ("report.html" if command == "report" else "")
-    more = {"runs": [], "watch": ["--once"], "compare": ["--groups", *groups, "--out", str(out)]}
+    more = {"runs": [], "compare": ["--groups", *groups, "--out", str(out)]}
     code, _ = run_command(*words_of(command, root, *more.get(command, ["--out", out])))
     if command == "accuracy" and tree == "named_by_path":
         assert code == 1  # it has no predictions

@@ -1,19 +1,18 @@
-"""Learning curves: the figure, and the data of the interactive chart of a report."""
+"""Learning curves: the figure."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from roberta_small.analysis.presentation import Feature
 from roberta_small.analysis.query import Selection
-from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
-from roberta_small.analysis.scoring import BEST, at_validations, per_epoch, validations
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, SELECTING, usual_or_only
+from roberta_small.analysis.scoring import BEST, at_validations, per_epoch
 from roberta_small.analysis.study import NO_STUDY, Study, arm_of, names_of
 from roberta_small.analysis.style import (
     Style,
@@ -23,12 +22,11 @@ from roberta_small.analysis.style import (
     legend_below,
     literal,
     paper_inches,
-    style_indices,
     whole_numbers,
     wrap,
 )
 from roberta_small.common.errors import count
-from roberta_small.common.metrics import digits, label, number
+from roberta_small.common.metrics import label, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,13 +40,6 @@ NUMBER_POINTS, NUMBER_HEIGHT = 34, 0.045
 """Size of the number at a line: width in points, height as a fraction of the panel."""
 MOST_BANDS = 3
 """Maximum number of groups in a panel with bands; with more, bars are used because bands would overlap."""
-
-
-MORE_METRICS = (
-    *("accuracy", "micro_f1", "macro_f1", "f1", "mcc", "subset_accuracy", "pearson", "rmse"),
-    *("loss", "ppl"),
-)
-"""Selectable in the chart in addition to the metric of the report, if an evaluated subset has them."""
 
 
 def draw_curves(
@@ -239,48 +230,6 @@ def share_scale(figure: Figure) -> None:
     limits = [panel.get_ylim() for panel in figure.axes]
     for panel in figure.axes:
         panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-
-
-def curves_json(selection: Selection) -> str:
-    """The data of the interactive chart as JSON without `<`, so that it cannot end a `<script>` element.
-
-    {"metrics": [{"name", "label", "digits"}], "subsets": [...],
-     "groups": [...], "labels": {group: text}, "styles": {group: index},
-     "runs": [{"name", "group", "seed", "curves": {metric: {subset: [[epoch, value], ...]}}}]}
-
-    `styles` is the index of the color and dashes of a group, as in the figures.
-
-    Values are those logged at validations; NaN and infinity become null. The metric of the report is first.
-    """
-    table, query, study = selection.table, selection.query, selection.study
-    groups = study.ordered(run.group for run in selection.runs)
-    selecting = usual_or_only(SELECTING, table["subset"].unique())
-    subsets = list(dict.fromkeys(["train", selecting, query.reported]))
-    rows = table[table["subset"].isin(subsets)].merge(validations(table), on=[*RUN, "step"])
-    known = set(rows.loc[rows["subset"] != "train", "metric"])
-    metrics = [metric for metric in dict.fromkeys([query.metric, *MORE_METRICS]) if metric in known]
-    rows = rows[rows["metric"].isin(metrics)]
-    content = {
-        "metrics": [{"name": metric, "label": label(metric), "digits": digits(metric)} for metric in metrics],
-        "subsets": [subset for subset in subsets if subset in set(rows["subset"])],
-        "groups": groups,
-        "labels": {group: study.label(group) for group in groups},
-        "styles": style_indices(groups, study),
-        "runs": [_run(names, run, study) for names, run in rows.groupby(RUN)],
-    }
-    return json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-
-
-def _run(names: tuple[str, str, int], rows: pd.DataFrame, study: Study) -> dict[str, Any]:
-    arm, init, seed = names
-    curves: dict[str, dict[str, list]] = {}
-    for (metric, subset), curve in rows.groupby(["metric", "subset"]):
-        values = [value if math.isfinite(value) else None for value in curve["value"].tolist()]
-        curves.setdefault(metric, {})[subset] = [
-            list(point) for point in zip(curve["epoch"].tolist(), values, strict=True)
-        ]
-    name = study.run_label(arm, init, seed)
-    return {"name": name, "group": f"{arm}/{init}", "seed": seed, "curves": curves}
 
 
 def draw_curves_of(selection: Selection) -> Iterator[tuple[str, Figure]]:

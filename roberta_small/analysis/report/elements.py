@@ -17,7 +17,6 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from roberta_small.analysis.read.runs import NO_MANIFEST, LoggedRun
-from roberta_small.analysis.style import COLORS, paper, thin_lines
 from roberta_small.common import archive, manifest
 from roberta_small.common.errors import count
 from roberta_small.common.files import escaped
@@ -31,18 +30,6 @@ ASSETS = Path(__file__).parent / "assets"
 LEFT = LEFT_ALIGNED | {"lines of", "also in", "split", "labels"}
 SEPARATORS = re.compile(r"[/,_-]")
 """Characters after which the names of groups may be broken."""
-THEME = {
-    **{color.lower(): f"--c{index}" for index, color in enumerate(COLORS)},
-    "#ffffff": "--back",
-    **dict.fromkeys(("#cccccc", "#e5e5e5", "#e6e6e6"), "--line"),
-    **dict.fromkeys(("#666666", "#737373"), "--faint"),
-    **dict.fromkeys(("#262626", "#333333", "#4c4c4c"), "--text"),
-}
-"""Colors of figures that are replaced by variables of report.css, which differ in dark mode."""
-SMALL_SCREEN = "one-column"
-"""The width of `WIDTHS` at which figures for a phone are drawn."""
-REM_PER_INCH = 7.3
-"""The width of a figure on the page: its font of 10 points is then slightly larger than the text."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +62,10 @@ class GroupFacts:
     commands: tuple[tuple[str, str], ...]
 
 
-def page(
-    title: str, lede: str, top: Sequence[str], sections: Iterable[Section], *, chart: str | None = None
-) -> str:
-    """A page as a single file that loads no others: `top`, then the sections that have parts.
-
-    `chart` is the JSON of `curves_json`, for a page with the element `chart`.
-    """
+def page(title: str, lede: str, top: Sequence[str], sections: Iterable[Section]) -> str:
+    """A page as a single file that loads no others: `top`, then the sections that have parts."""
     sections = [section for section in sections if section.parts]
-    scripts = ["sections.js"] if chart is None else ["sections.js", "chart.js"]
-    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
+    script = (ASSETS / "sections.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
         title=html.escape(title),
@@ -92,7 +73,6 @@ def page(
         style=(ASSETS / "report.css").read_text(encoding="utf-8"),
         links=links((section.id, section.title) for section in sections),
         sections="\n".join([*top, *(section.html() for section in sections)]),
-        data="null" if chart is None else chart,
         script=script,
         script_hash=f"sha256-{digest}",
     )
@@ -104,11 +84,6 @@ def top_section(name: str, title: str, parts: Iterable[str]) -> str:
         f'<section id="{name}" aria-labelledby="{name}-heading">\n'
         f'<h2 id="{name}-heading">{html.escape(title)}</h2>\n' + "\n".join(parts) + "\n</section>"
     )
-
-
-def paragraph(text: str) -> list[str]:
-    """The text as a paragraph; nothing for an empty text."""
-    return [f"<p>{html.escape(text)}</p>"] if text else []
 
 
 def bullets(texts: Sequence[str], *, prefix: str = "", style: str = "") -> list[str]:
@@ -163,39 +138,24 @@ def _row(columns: Sequence[str], cells: Sequence[str], tag: str, bold: Collectio
     return f"<tr{style}>{''.join(written)}</tr>"
 
 
-def figure(caption: str, wide: str, narrow: str | None = None) -> str:
-    """A figure from one or two `inline_svg`: `narrow` is shown on a small screen.
+def drawings(figures: Iterable[tuple[str, Figure]], captions: Mapping[str, str]) -> dict[str, str]:
+    """The name of each figure -> its HTML; a figure wider than the screen scrolls in its own box."""
+    return {name: _figure(drawn, name, html.escape(captions[name])) for name, drawn in figures}
 
-    Without it, `wide` scrolls in its own box there.
-    """
-    text = html.escape(caption)
-    if narrow is None:
-        box = f'<div class="wide" role="region" aria-label="{text}" tabindex="0">{wide}</div>'
-        return f'<figure class="scrolls">{box}<figcaption>{text}</figcaption></figure>'
+
+def _figure(drawn: Figure, name: str, caption: str) -> str:
+    """The figure as an SVG image within the page."""
+    from matplotlib import rc_context
+
+    stream = io.BytesIO()
+    with rc_context({"svg.hashsalt": name}):
+        drawn.savefig(stream, format="svg", metadata={"Date": None})
+    content = base64.b64encode(stream.getvalue()).decode()
     return (
-        f'<figure><div class="large-screen">{wide}</div><div class="small-screen">{narrow}</div>'
-        f"<figcaption>{text}</figcaption></figure>"
+        f'<figure id="figure-{name}"><div class="wide" role="region" aria-label="{caption}" tabindex="0">'
+        f'<img alt="{caption}" src="data:image/svg+xml;base64,{content}"></div>'
+        f"<figcaption>{caption}</figcaption></figure>"
     )
-
-
-def drawings(
-    draw: Callable[[], Iterable[tuple[str, Figure]]],
-    captions: Mapping[str, str],
-    *,
-    unscaled: Collection[str] = (),
-) -> dict[str, str]:
-    """The name of each figure -> its HTML.
-
-    `draw` is called twice, the second time for small screens; figures in `unscaled` have no such version.
-    """
-    large = {name: inline_svg(drawn, name, captions[name]) for name, drawn in draw()}
-    small = {}
-    with paper(SMALL_SCREEN):
-        for name, drawn in draw():
-            if name not in unscaled:
-                thin_lines(drawn)
-                small[name] = inline_svg(drawn, f"{name}-small", captions[name])
-    return {name: figure(captions[name], wide, small.get(name)) for name, wide in large.items()}
 
 
 def chosen(parts: Mapping[str, str], *names: str) -> list[str]:
@@ -211,40 +171,6 @@ def provenance(group: GroupFacts) -> str:
     )
     details = f"<details><summary>Commands</summary>{commands}</details>" if commands else ""
     return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
-
-
-def inline_svg(drawn: Figure, name: str, description: str) -> str:
-    """The figure as an `<svg>` element, with text as outlines and ids prefixed by `name`.
-
-    The colors of `THEME` become variables, unless the figure has an image, whose colors cannot follow.
-    Comments, metadata and namespaces are removed: they repeat the text and contain unnecessary URLs.
-    """
-    from matplotlib import rc_context
-
-    stream = io.StringIO()
-    with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
-        drawn.savefig(stream, format="svg", metadata={"Date": None})
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
-    text = text[text.index("<svg") :]
-    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
-    text = re.sub(r"\n\s*", "\n", text)
-    style = "fixed"
-    if "<image" not in text:
-        style = "themed"
-        text = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _themed, text)
-    size = f"max-width:{REM_PER_INCH * drawn.get_figwidth():.1f}rem"
-    label = html.escape(description)
-    return text.replace(
-        "<svg", f'<svg class="{style}" role="img" aria-label="{label}" style="{size}"', 1
-    ).strip()
-
-
-def _themed(match: re.Match[str]) -> str:
-    """A color in the style of an SVG element, as a variable if `THEME` has it."""
-    key, color = match.groups()
-    return f"{key}: var({THEME[color]})" if color in THEME else match[0]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -5,16 +5,15 @@ import pytest
 from scipy import stats
 
 from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
-from roberta_small.analysis.query import Query
+from roberta_small.analysis.query import Query, Selection
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.style import styles, wrap
 from tests.support.analysis.run_trees import write_run
 
 
-def findings_of(root, **more):
-    return gather(find_runs(root), Query(**more))
+def selection_of(root, **more):
+    return Selection.of(find_runs(root), Query(**more))
 
 
 def intervals(panel, linewidth):
@@ -24,8 +23,8 @@ def intervals(panel, linewidth):
 
 
 def test_seeds_means_and_both_intervals(runs):
-    findings = findings_of(runs, test_size=2000)
-    (panel,) = draw_seeds(findings.selection.values, findings.selection.spread, "accuracy").axes
+    selection = selection_of(runs, test_size=2000)
+    (panel,) = draw_seeds(selection.values, selection.spread, "accuracy").axes
     seeds = [line.get_xdata() for line in panel.get_lines() if line.get_markersize() == 7]
     np.testing.assert_allclose(seeds[0], [78.5, 79.25, 80.0])
     np.testing.assert_allclose(seeds[1], [65.5, 66.75, 68.25])
@@ -37,11 +36,9 @@ def test_seeds_means_and_both_intervals(runs):
 
 
 def test_the_baseline_has_a_line_at_its_mean(runs):
-    findings = findings_of(runs)
+    selection = selection_of(runs)
     for baseline, means in (("fairseq/random", [np.mean([65.5, 66.75, 68.25])]), (None, [])):
-        figure = draw_seeds(
-            findings.selection.values, findings.selection.spread, "accuracy", baseline=baseline
-        )
+        figure = draw_seeds(selection.values, selection.spread, "accuracy", baseline=baseline)
         dotted = [line for line in figure.axes[0].get_lines() if line.get_linestyle() == ":"]
         assert [line.get_xdata()[0] for line in dotted if len(line.get_xdata())] == pytest.approx(means)
         names = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -50,8 +47,8 @@ def test_the_baseline_has_a_line_at_its_mean(runs):
 
 def test_the_legend_contains_only_what_is_drawn(tmp_path):
     write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
-    findings = findings_of(tmp_path)
-    figure = draw_seeds(findings.selection.values, findings.selection.spread, "accuracy")
+    selection = selection_of(tmp_path)
+    figure = draw_seeds(selection.values, selection.spread, "accuracy")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one seed", "mean"]
 
 
@@ -59,7 +56,7 @@ def test_close_seeds_do_not_hide_each_other(tmp_path):
     scores = (50.0, 50.25, 50.5, 50.75, 90.0)  # exact in single precision
     for seed, test in enumerate(scores, start=1):
         write_run(tmp_path, "random", seed, [50.0], [test])
-    selection = findings_of(tmp_path).selection
+    selection = selection_of(tmp_path)
     (panel,) = draw_seeds(selection.values, selection.spread, "accuracy").axes
     (seeds,) = [line for line in panel.get_lines() if line.get_markersize() == 7]
     heights = dict(zip(seeds.get_xdata(), seeds.get_ydata(), strict=True))
@@ -69,8 +66,8 @@ def test_close_seeds_do_not_hide_each_other(tmp_path):
 
 
 def test_the_expected_best_of_n(runs):
-    findings = findings_of(runs)
-    valid, test = draw_expected(findings.selection.expected, "accuracy", "accuracy").axes
+    selection = selection_of(runs)
+    valid, test = draw_expected(selection.expected, "accuracy", "accuracy").axes
     random_valid, random_test = (panel.get_lines()[1].get_ydata() for panel in (valid, test))
     # Valid 62, 62.5 and 65: the mean of one, of the best of the three pairs, the best of all.
     np.testing.assert_allclose(random_valid, [np.mean([62, 65, 62.5]), np.mean([62.5, 65, 65]), 65])
@@ -78,10 +75,10 @@ def test_the_expected_best_of_n(runs):
 
 
 def test_which_figures_there_are(runs, tmp_path):
-    names = [name for name, _ in figures(findings_of(runs, chance={"": 50.0}))]
+    names = [name for name, _ in figures(selection_of(runs, chance={"": 50.0}))]
     assert names == ["accuracy_per_epoch", "accuracy_seeds", "accuracy_expected"]
     write_run(tmp_path / "one", "random", 1, [50.0], [51.0])
-    assert [name for name, _ in figures(findings_of(tmp_path / "one"))] == names[:2]
+    assert [name for name, _ in figures(selection_of(tmp_path / "one"))] == names[:2]
 
 
 @pytest.mark.parametrize("name", ["a-very-long-name_of.an/init", "x" * 70, "a b", "-", "no$dollars$here"])

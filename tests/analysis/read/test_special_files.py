@@ -49,12 +49,12 @@ def test_other_pipes_are_no_concern(run, tmp_path, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("command", ["tables", "watch", "collect"])
+@pytest.mark.parametrize("command", ["tables", "collect"])
 def test_every_kind_of_command_ends(run, tmp_path, command):
     os.mkfifo(run / "tensorboard" / "events.out.tfevents.1")
     os.mkfifo(run / "train.log")
     os.mkfifo(run / "predictions-test.jsonl")
-    more = {"tables": [], "watch": ["--once"], "collect": ["--out", str(tmp_path / "out")]}
+    more = {"tables": [], "collect": ["--out", str(tmp_path / "out")]}
     assert main([command, str(tmp_path / "runs"), *more[command]]) == 0
 
 

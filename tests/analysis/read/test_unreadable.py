@@ -62,14 +62,6 @@ def test_an_unreadable_part_of_one_of_three_seeds_is_an_error(runs, inside, comm
     assert str(path) in capsys.readouterr().err
 
 
-def test_watch_names_an_unreadable_folder(runs, capsys):
-    seed = runs / "fairseq" / "random" / "seed2"
-    seed.chmod(0)
-    with without_root():
-        assert main(["watch", str(runs), "--once"]) == 1
-    assert str(seed) in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("mode", [0o444, 0o111])
 def test_a_folder_that_may_only_be_listed_or_only_be_entered(runs, mode):
     seed = runs / "fairseq" / "random" / "seed2"

@@ -13,12 +13,17 @@ from scipy.stats import sem, t, ttest_rel
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.runs import table1
 from roberta_small.analysis.published import HEADINGS
-from roberta_small.analysis.query import Query
+from roberta_small.analysis.query import Query, Selection
 from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.report.comparisons import (
+    baseline_of,
+    compare_over_seeds,
+    default_baseline,
+    overview_table,
+    warn_of_unused,
+)
 from roberta_small.analysis.report.elements import group_facts
-from roberta_small.analysis.report.findings import default_baseline, gather
 from roberta_small.analysis.report.page import render_report
-from roberta_small.analysis.report.summary import main_findings
 from roberta_small.analysis.study import Study
 from roberta_small.common.errors import UserError
 from roberta_small.common.tables import p_value, render
@@ -31,68 +36,48 @@ EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=
 LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}
 
 
+def selection_of(root, **more):
+    return Selection.of(find_runs(root), Query(**more))
+
+
 def page_of(root, **more):
-    findings = gather(find_runs(root), Query(**more))
-    return Page(render_report(findings)), findings
-
-
-def test_embedded_curves_are_the_logged_values(runs):
-    page, findings = page_of(runs)
-    content = json.loads(page.scripts[0])
-    assert [metric["name"] for metric in content["metrics"]] == ["accuracy"]
-    assert content["subsets"] == ["valid", "test"]
-    drawn = {
-        (run["group"], run["seed"], subset, epoch): value
-        for run in content["runs"]
-        for subset, curve in run["curves"]["accuracy"].items()
-        for epoch, value in curve
-    }
-    logged = {
-        (f"{row.arm}/{row.init}", row.seed, row.subset, row.epoch): row.value
-        for row in findings.selection.table.itertuples()
-    }
-    assert drawn == logged
-    assert len(drawn) == 6 * 3 * 2
+    selection = selection_of(root, **more)
+    return Page(render_report(selection, baseline_of(selection))), selection
 
 
 def test_tables_have_the_cells_of_the_markdown(runs):
-    page, findings = page_of(runs)
-    lines = [line for line in render([table1(findings.selection.table)]).splitlines() if line.startswith("|")]
+    page, selection = page_of(runs)
+    lines = [line for line in render([table1(selection.table)]).splitlines() if line.startswith("|")]
     markdown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
     assert page.tables["table1"] == markdown
     assert {"table2", "seeds", "comparison", "plan", "expected"} <= set(page.tables)
 
 
-def test_the_names_of_a_study_are_in_tables_summary_and_chart(runs):
+def test_the_names_of_a_study_are_in_all_tables(runs):
     labels = {"fairseq/random": "Scratch <0>", "fairseq/pretrained": "Pre"}
-    page, findings = page_of(runs, study=Study(labels=labels, baseline="fairseq/random", bold=True))
+    page, _ = page_of(runs, study=Study(labels=labels, baseline="fairseq/random", bold=True))
     rows = page.tables["table1"]
     assert [row[0] for row in rows if row[1].startswith("mean")] == ["Pre", "Scratch <0>"]
     assert page.tables["table2"][0] == ["epoch", "Pre", "Scratch <0>"]
     assert re.match(r"79\.25\*+ ±", rows[4][3])
     assert [tag for tag, _ in page.elements].count("strong") >= 2
-    assert "the baseline Scratch <0>" in " ".join(main_findings(findings))
-    assert "fairseq/" not in " ".join(main_findings(findings))
     assert [row[0] for row in page.tables["overview"][1:]] == ["Pre", "Scratch <0>"]
-    content = json.loads(page.scripts[0])
-    assert content["labels"] == labels
-    assert content["runs"][0]["name"] == "Pre/seed1"
+    *others, _ = page.sections
+    assert not any("fairseq/" in section.text for section in others)
 
 
 def headings(text):
     return [int(level) for level in re.findall(r"<h([1-6])\b", text)]
 
 
-def test_the_page_begins_with_findings_one_table_and_one_figure(runs):
-    text = render_report(gather(find_runs(runs), Query(test_size=2000)))
+def test_the_page_begins_with_one_table_and_one_figure(runs):
+    text = render_report(selection_of(runs, test_size=2000), "fairseq/random")
     page = Page(text)
-    findings, results, *others = page.sections
-    assert {findings.tag, results.tag} == {"section"}  # always open
+    results, *others = page.sections
+    assert results.tag == "section"  # always open
     assert {section.tag for section in others} == {"details"}
-    assert findings.items
-    assert (findings.tables, results.tables) == ([], ["overview"])
-    assert (findings.tags.count("figure"), results.tags.count("figure")) == (0, 1)
-    assert results.tags.count("svg") == 2  # for large and for small screens
+    assert results.tables == ["overview"]
+    assert (results.tags.count("figure"), results.tags.count("img")) == (1, 1)
     # Headings are in order: none skips a level.
     levels = headings(text)
     assert levels[:2] == [1, 2]
@@ -124,25 +109,21 @@ def four_groups(runs):
     return runs
 
 
-def test_text_table_and_comparison_have_the_same_p_values(runs):
+def test_overview_and_comparison_have_the_same_p_values(runs):
     """Three tests against the baseline; a single run cannot be tested."""
-    page, findings = page_of(four_groups(runs), study=Study(baseline="fairseq/random"))
-    expected = dict(zip(findings.comparison["a"], findings.comparison["p_t_holm"].map(p_value), strict=True))
-    assert findings.family == 3
+    page, selection = page_of(four_groups(runs), study=Study(baseline="fairseq/random"))
+    compared = compare_over_seeds(selection, "fairseq/random")
+    expected = dict(zip(compared["a"], compared["p_t_holm"].map(p_value), strict=True))
+    assert compared["p_t"].notna().sum() == 3
     overview = {row[0]: row[5] for row in page.tables["overview"][1:]}
     assert overview.pop("fairseq/random") == ""
     assert overview == expected | {"bow/tfidf": "not tested"}
     heading, *rows = page.tables["comparison"]
     assert {row[0]: row[heading.index("t Holm")] for row in rows} == expected
-    sentences = " ".join(main_findings(findings))
-    assert f"p = {expected['fairseq/pretrained']}" in sentences
-    assert "3 tests" in sentences
     # Marks of other tables, too: those of the best checkpoints agree, epochs are not in the family.
     marks = {row[1]: re.findall(r"\*+", row[4]) for row in page.tables["table1"] if row[2][:4] == "mean"}
     assert {name for name, mark in marks.items() if mark} == {
-        group.split("/")[1]
-        for group, p in findings.comparison.set_index("a")["p_t_holm"].items()
-        if p <= 0.05
+        group.split("/")[1] for group, p in compared.set_index("a")["p_t_holm"].items() if p <= 0.05
     }
     assert not any("*" in cell for row in page.tables["table2"] for cell in row)
 
@@ -164,12 +145,13 @@ def test_text_table_and_comparison_have_the_same_p_values(runs):
     ],
 )
 def test_which_pairs_are_compared(runs, options, family, baseline):
-    findings = gather(find_runs(four_groups(runs)), Query(**options))
+    selection = selection_of(four_groups(runs), **options)
+    compared = compare_over_seeds(selection, baseline_of(selection))
     pairs = [
         tuple("R" if name == "fairseq/random" else name for name in pair)
-        for pair in findings.comparison[["a", "b"]].itertuples(index=False, name=None)
+        for pair in compared[["a", "b"]].itertuples(index=False, name=None)
     ]
-    assert findings.baseline == baseline.replace("R", "fairseq/random")
+    assert baseline_of(selection) == baseline.replace("R", "fairseq/random")
     if isinstance(family, int):
         assert len(set(map(frozenset, pairs))) == len(pairs) == family
         assert all(b == "R" for a, b in pairs[:4])
@@ -178,7 +160,7 @@ def test_which_pairs_are_compared(runs, options, family, baseline):
 
 
 def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
-    values = gather(find_runs(four_groups(runs)), Query()).selection.values
+    values = selection_of(four_groups(runs)).values
     assert default_baseline(values) == "fairseq/random"
     without = values[values["init"] != "random"]
     assert default_baseline(without) == "fairseq/far"  # not bow/tfidf, a single run
@@ -190,11 +172,13 @@ def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
 
 def test_a_baseline_in_no_pair_is_a_warning(runs, caplog):
     pairs = [("fairseq/far", "fairseq/near")]
-    findings = gather(
-        find_runs(four_groups(runs)), Query(study=Study(baseline="fairseq/random", pairs=tuple(pairs)))
-    )
+    study = Study(baseline="fairseq/random", pairs=tuple(pairs))
+    selection = selection_of(four_groups(runs), study=study)
+    warn_of_unused(selection)
     assert "fairseq/random" in caplog.text
-    assert findings.differences is None
+    compared = compare_over_seeds(selection, "fairseq/random")
+    assert list(compared["a"]) == ["fairseq/far"]
+    assert "difference" not in overview_table(selection, "fairseq/random", compared).data
 
 
 def test_the_baseline_on_the_command_line(runs, tmp_path, capsys):
@@ -217,17 +201,6 @@ def test_a_baseline_without_a_value_is_an_error(runs, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_figures_without_images_follow_the_theme(runs):
-    for run in runs.glob("*/*/seed*"):
-        write_predictions(run, "0101", "0111")
-    text = render_report(gather(find_runs(runs), Query(test_size=2000)))
-    drawings = re.findall(r'<svg class="(themed|fixed)".*?</svg>', text, re.DOTALL)
-    assert set(drawings) == {"themed", "fixed"}
-    for drawing in re.findall(r'<svg class="themed".*?</svg>', text, re.DOTALL):
-        assert "var(--back)" in drawing
-        assert not re.findall(r"(?:fill|stroke): #\w+", drawing)
-
-
 def test_the_page_loads_nothing_and_allows_only_its_own_script(runs):
     page, _ = page_of(runs)
     for _, attributes in page.elements:
@@ -237,7 +210,7 @@ def test_the_page_loads_nothing_and_allows_only_its_own_script(runs):
             assert name != "href" or value.startswith(("#", "data:"))
     assert len(page.ids) == len(set(page.ids))
     policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
-    digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(page.scripts[0].encode()).digest()).decode()
     assert "default-src 'none'" in policy
     assert f"script-src 'sha256-{digest}'" in policy
 
@@ -252,18 +225,11 @@ def test_names_from_files_are_escaped(tmp_path):
     write_run(tmp_path, "evil", 1, [50.0], [51.0])
     write_manifest(run, "fairseq", EVIL, 1)
     page, _ = page_of(tmp_path)
-    assert [tag for tag, _ in page.elements].count("script") == 2
-    assert not [tag for tag, _ in page.elements if tag == "img"]
-    names = [run["name"] for run in json.loads(page.scripts[0])["runs"]]
-    assert f"fairseq/{EVIL}/seed1" in names
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    sources = [attributes["src"] for tag, attributes in page.elements if tag == "img"]
+    assert sources
+    assert all(source.startswith("data:image/svg+xml;") for source in sources)
     assert EVIL in {row[1] for row in page.tables["table1"]}
-
-
-def test_missing_values_are_null(tmp_path):
-    write_run(tmp_path, "random", 1, [50.0, float("nan")], [51.0, float("inf")])
-    page, _ = page_of(tmp_path)
-    curves = json.loads(page.scripts[0])["runs"][0]["curves"]["accuracy"]
-    assert curves == {"test": [[1, 51.0], [2, None]], "valid": [[1, 50.0], [2, None]]}
 
 
 def test_facts_of_manifests_are_listed_once_per_group(tmp_path):
@@ -335,7 +301,7 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
     path = tmp_path / "audit.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=re.escape(str(path))):
-        gather(find_runs(runs), Query(audit=path))
+        selection_of(runs, audit=path)
 
 
 def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
@@ -353,23 +319,25 @@ def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkey
         assert main([command[0], str(runs), "--audit", str(path), *command[1:]]) == 1
 
 
-def test_colours_of_the_page_read_on_both_backgrounds():
-    """Lines need a contrast of 3 (WCAG 2.2, 1.4.11), in light and in dark."""
-    from roberta_small.analysis.report.elements import ASSETS
+def test_excluded_runs_and_duplicates_are_listed_first(runs, tmp_path):
+    write_run(runs, "random", 9, [50.0], [float("nan")])
+    write_run(runs, "random", 10, [50.0], [50.0], status="failed")
+    audit = tmp_path / "audit.json"
+    duplicates = {"test": {"train": [3]}, "train": {"test": [0]}}
+    content = {
+        "splits": {"train": {"lines": 9}, "test": {"lines": 4}},
+        "duplicates": {"exact": duplicates, "normalized": duplicates},
+    }
+    audit.write_text(json.dumps(content), encoding="utf-8")
+    out = tmp_path / "report.html"
+    words = ["--audit", str(audit), "--label", "fairseq/random=R"]
+    assert main(["report", str(runs), *words, "--out", str(out)]) == 0
+    unfinished, diverged, overlap, *_ = Page(out.read_text(encoding="utf-8")).sections[0].items
+    assert "R/seed10 (failed)" in unfinished
+    assert "R/seed9" in diverged
+    assert "1 of the 4 test examples (25.0 %)" in overlap
 
-    css = (ASSETS / "report.css").read_text(encoding="utf-8")
 
-    def luminance(colour):
-        digits = colour * 2 if len(colour) == 3 else colour
-        channels = np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
-        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722]
-
-    schemes = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
-    assert len(schemes) == 2
-    for scheme in schemes:
-        colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
-        back = luminance(colours["back"])
-        for index in range(10):
-            one, other = sorted((luminance(colours[f"c{index}"]), back))
-            assert (other + 0.05) / (one + 0.05) >= 3, index
+def test_a_page_of_complete_runs_has_no_warnings(runs):
+    page, _ = page_of(runs)
+    assert not [attributes for _, attributes in page.elements if attributes.get("class") == "cautions"]

@@ -1,6 +1,6 @@
 """The words of command lines, for tests over commands and tables."""
 
-COMMANDS = ("runs", "tables", "compare", "figures", "report", "watch", "collect")
+COMMANDS = ("runs", "tables", "compare", "figures", "report", "collect")
 
 
 def words_of(name, source, *more):

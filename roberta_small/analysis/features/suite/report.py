@@ -54,7 +54,7 @@ def render_suite_report(suite: Suite, title: str | None = None) -> str:
     query, study = suite.query, suite.query.study
     tables = present(suite.tables(), study, wide=True, directions=query.directions)
     written = {one.name: table(one) for one in tables}
-    drawn = drawings(lambda: _by_kind(suite.figures(), query.metric), CAPTIONS)
+    drawn = drawings(_by_kind(suite.figures(), query.metric), CAPTIONS)
     excluded = [study.relabel(note) for note in exclusions(suite.balanced)]
     cautions = bullets(excluded, prefix="Caution:", style="cautions")
     top = [
