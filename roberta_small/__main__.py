@@ -29,7 +29,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "use a trained model": {
         "predict": ("eval", "predict classes of texts, with explanations"),
         "evaluate": ("eval", "metrics of checkpoints with intervals, and of their ensemble"),
-        "errors": ("eval", "an HTML page of the misclassified examples"),
         "generate": ("eval", "text from a language model"),
         "serve": ("eval", "a page in the browser and a JSON API for trained models"),
         "export": ("export", "convert a checkpoint: export transformers, fairseq, onnx or fp16"),
