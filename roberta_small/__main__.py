@@ -23,7 +23,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "train": {
         "train": ("experiments", "train classifiers over seeds and initializations"),
         "pretrain": ("experiments", "pre-train a language model, masked or left to right"),
-        "ppmi-svd": ("experiments", "initial weights for pre-training from token co-occurrences"),
         "lora-causal": ("experiments", "LoRA of a causal language model on questions and answers"),
     },
     "use a trained model": {
