@@ -23,13 +23,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "train": {
         "train": ("experiments", "train classifiers over seeds and initializations"),
         "pretrain": ("experiments", "pre-train a language model, masked or left to right"),
-        "ppmi-svd": ("experiments", "initial weights for pre-training from token co-occurrences"),
         "lora-causal": ("experiments", "LoRA of a causal language model on questions and answers"),
     },
     "use a trained model": {
         "predict": ("eval", "predict classes of texts, with explanations"),
         "evaluate": ("eval", "metrics of checkpoints with intervals, and of their ensemble"),
-        "errors": ("eval", "an HTML page of the misclassified examples"),
         "generate": ("eval", "text from a language model"),
         "serve": ("eval", "a page in the browser and a JSON API for trained models"),
         "export": ("export", "convert a checkpoint: export transformers, fairseq, onnx or fp16"),

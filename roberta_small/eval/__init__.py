@@ -1,4 +1,4 @@
-"""Use trained models: predict, evaluate, inspect errors, generate text.
+"""Use trained models: predict, evaluate, generate text.
 
 In Python:
 

@@ -1,4 +1,4 @@
-"""Use trained models: predict, evaluate, inspect errors, generate text."""
+"""Use trained models: predict, evaluate, generate text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
-from roberta_small.eval import error_analysis, evaluate, generate, serve
+from roberta_small.eval import evaluate, generate, serve
 from roberta_small.eval.predict import command as predict
 
-COMMANDS = (predict, evaluate, error_analysis, serve, generate)
+COMMANDS = (predict, evaluate, serve, generate)
 EXAMPLES = """examples:
   roberta-small predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
   roberta-small evaluate --checkpoint runs --split test

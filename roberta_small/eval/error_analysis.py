@@ -1,13 +1,11 @@
-"""Write an HTML page of errors: misclassified examples, disagreements of seeds, confused classes, accuracy by
-text length.
+"""`evaluate --errors`: an HTML page of misclassified examples, disagreements of seeds, confused classes, and
+accuracy by text length.
 
-The input is prediction files (`evaluate --write-predictions`) and the text of the split; no model is needed.
 The page is self-contained and has search, filters and sorting.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common import predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256
 from roberta_small.common.predictions import Prediction
 from roberta_small.common.statistics import wilson_interval
-from roberta_small.eval.options import add_checkpoints
-from roberta_small.eval.origin import DataFolder, RunCheckpoint, find_runs
+from roberta_small.eval.origin import DataFolder, RunCheckpoint
 from roberta_small.eval.report import most_confused
 from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -31,72 +27,33 @@ DATA_PLACEHOLDER = "/*DATA*/"
 LENGTH_GROUPS = 6
 CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
-EXAMPLES = """examples:
-  roberta-small evaluate --checkpoint runs --write-predictions
-  roberta-small errors --checkpoint runs --out errors.html
-  roberta-small errors --checkpoint runs/fairseq/pretrained --text test.review --out errors.html
-"""
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `errors`."""
-    parser = subparsers.add_parser(
-        "errors",
-        help="write an HTML page of misclassified examples, disagreements and accuracy by length",
-        description=__doc__,
-        examples=EXAMPLES,
-    )
-    add_checkpoints(parser)
-    parser.add_argument("--split", default="test", help="split of the predictions (default: %(default)s)")
-    parser.add_argument(
-        "--text",
-        nargs="+",
-        metavar="FILE",
-        help="text of the split, one example per line; two files for pairs (default: recorded in the data)",
-    )
-    parser.add_argument("--out", required=True, metavar="HTML", help="HTML page to write")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Read predictions and text, and write the page."""
-    runs = find_runs(args.checkpoint)
-    predicted = [read_predictions(run, args.split) for run in runs]
-    paths = [Path(path) for path in args.text] if args.text else find_texts(runs[0], args.split)
-    content = page_data([run.name for run in runs], predicted, read_texts(paths), args.split)
-    atomic_write(args.out, render(content))
+def write_page(
+    path: str,
+    runs: Sequence[RunCheckpoint],
+    predicted: list[list[Prediction]],
+    texts: Sequence[str],
+    split: str,
+) -> None:
+    """Write the page; `predicted` are the predictions of each run for the same examples."""
+    content = page_data([run.name for run in runs], predicted, texts, split)
+    atomic_write(path, render(content))
     wrong = sum(row["wrong"] for row in content["rows"])
-    print(f"wrote {args.out}: {len(content['rows']):,} examples, {wrong:,} errors")
+    print(f"wrote {path}: {len(content['rows']):,} examples, {wrong:,} errors")
 
 
-def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
-    """Read the predictions of a run with a known true class; raises `UserError` if there are none."""
-    path = run.folder / predictions.file_name(split)
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; write it with "
-            f"roberta-small evaluate --checkpoint {run.folder} --split {split} --write-predictions"
-        )
-    known = [prediction for prediction in predictions.read(path) if prediction.true_class is not None]
-    if not known:
-        raise UserError(f"{path}: contains no true classes, so errors cannot be determined")
-    return known
-
-
-def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
-    """The text files in the run's data folder, else those that it records.
+def find_texts(data: DataFolder, split: str) -> list[Path]:
+    """The text files in the data folder, else those that it records.
 
     Raises `UserError` if one is missing or has changed.
     """
-    data = DataFolder.recorded(run.data.get("path"))
     files = {path: digest for column in data.texts(split) for path, digest in column.items()}
     if not files:
-        raise UserError(f"{data.path}: does not record the text of {split}; pass --text")
+        raise UserError(f"{data.path}: does not record the text of {split}, which --errors shows")
     for path, digest in files.items():
         if not path.is_file() or (digest and digest != sha256(path)):
-            raise UserError(
-                f"{path}: missing or changed since {data.path} was written; pass the text with --text"
-            )
+            raise UserError(f"{path}: missing or changed since {data.path} was written; --errors needs it")
     return list(files)
 
 
@@ -104,14 +61,12 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
     """One text per example; the sentences of a pair are separated by a vertical bar."""
     columns = [list(read_text_lines(str(path))) for path in paths]
     if len({len(column) for column in columns}) > 1:
-        raise UserError(
-            f"{paths[0]} and {paths[1]} have different numbers of lines; specify the two files of the pairs"
-        )
+        raise UserError(f"{paths[0]} and {paths[1]} have different numbers of lines")
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
 
 def page_data(
-    names: list[str], predicted: list[list[Prediction]], texts: list[str], split: str
+    names: list[str], predicted: list[list[Prediction]], texts: Sequence[str], split: str
 ) -> dict[str, Any]:
     """The content of the page for R runs, N examples and K classes.
 
@@ -126,8 +81,7 @@ def page_data(
             )
     if indices[-1] >= len(texts):
         raise UserError(
-            f"line {indices[-1] + 1} of {split} has a prediction, but the text has {len(texts):,} lines; "
-            "pass the text of the split with --text"
+            f"line {indices[-1] + 1} of {split} has a prediction, but the text has {len(texts):,} lines"
         )
     p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
     labels_N = np.array([classes.index(one.true_class) for one in predicted[0] if one.true_class is not None])

@@ -31,7 +31,7 @@ from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import Model, PrecisionMessages, open_model
 from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
-from roberta_small.eval.origin import RunCheckpoint, find_runs
+from roberta_small.eval.origin import DataFolder, RunCheckpoint, find_runs
 
 if TYPE_CHECKING:
     from roberta_small.eval.report import Group
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   roberta-small evaluate --checkpoint runs/fairseq/pretrained/seed1
   roberta-small evaluate --checkpoint runs --split test --out evaluation.json --write-predictions
+  roberta-small evaluate --checkpoint runs --errors errors.html
   roberta-small evaluate --checkpoint runs --audit audit.json
   roberta-small evaluate --checkpoint results/cls-books/runs.tar.xz --from-predictions
   roberta-small evaluate --checkpoint a/model.pt b/model.pt --data data/books --split valid
@@ -83,8 +84,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--write-predictions",
         action="store_true",
-        help=f"write {predictions.file_name('SPLIT')} to each run folder, for "
-        "the commands `compare` and `errors`",
+        help=f"write {predictions.file_name('SPLIT')} to each run folder, for the command `compare`",
     )
     parser.add_argument(
         "--from-predictions",
@@ -95,6 +95,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--draws", type=positive, default=2000, metavar="N", help="bootstrap samples (default: %(default)s)"
     )
     parser.add_argument("--out", metavar="JSON", help="JSON file for all values at full precision")
+    parser.add_argument(
+        "--errors",
+        metavar="HTML",
+        help="HTML page of the misclassified examples, disagreements of seeds and accuracy by length",
+    )
     add_checkpoint_files(parser, tokenizer=False)
     add_computation(parser)
     parser.set_defaults(run=run)
@@ -112,6 +117,7 @@ def run(args: argparse.Namespace) -> None:
     if args.write_predictions:
         _check_one_checkpoint_per_folder(runs)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
+    texts = error_texts(args, runs[0]) if args.errors else []
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
@@ -120,6 +126,8 @@ def run(args: argparse.Namespace) -> None:
         evaluated = predict(runs, args.split, data, write=args.write_predictions, **options)
     check_same_examples(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
+    if args.errors:
+        write_errors(args.errors, evaluated, kept_N, texts, args.split)
     groups = score_groups(evaluated, kept_N, args.draws)
     labels = evaluated[0].labels
     dedup = None
@@ -185,6 +193,33 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
     outputs_NK = model.labels.outputs(model.network.logits(examples.rows))
     if found := chosen_thresholds(model.labels, examples.labels, outputs_NK):
         write_thresholds(folder, found)
+
+
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
+    """The text of the split, for --errors; raises `UserError` if the data do not have it."""
+    from roberta_small.eval.error_analysis import find_texts, read_texts
+
+    return read_texts(find_texts(DataFolder.recorded(args.data or run.data.get("path")), args.split))
+
+
+def write_errors(
+    path: str, evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], texts: list[str], split: str
+) -> None:
+    """Write the page of --errors; raises `UserError` unless an example has one class."""
+    from roberta_small.eval.error_analysis import write_page
+
+    kind = evaluated[0].labels.kind
+    if not kind.exclusive:
+        raise UserError(f"--errors: needs examples with one class each; these are {kind.name}")
+    predicted = [
+        [
+            one
+            for one in predictions.from_outputs(member.labels, member.outputs, member.targets)
+            if isinstance(one, predictions.Prediction) and kept_N[one.index]
+        ]
+        for member in evaluated
+    ]
+    write_page(path, [member.run for member in evaluated], predicted, texts, split)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:

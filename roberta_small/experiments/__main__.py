@@ -12,7 +12,6 @@ from roberta_small.common.errors import UsageError, report_errors
 COMMANDS = {
     "train": ("train runs of a method over seeds and initializations", "train:train"),
     "pretrain": ("pre-train a language model, masked or left to right", "train:pretrain"),
-    "ppmi-svd": ("compute initial weights for pre-training from token co-occurrences", "models:ppmi_svd"),
     "lora-causal": ("LoRA of a causal language model on questions and answers", "train:lora_causal"),
     "parameters": ("count the parameters of a model", "models:parameters"),
 }

@@ -1,10 +1,9 @@
-"""Commands about models: `parameters` counts them, `ppmi-svd` computes initial weights for pre-training."""
+"""The command `parameters` counts the parameters of a model."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from roberta_small.common.cli import Parser, positive
 from roberta_small.common.errors import UserError
@@ -19,36 +18,6 @@ SIZES = {
 }
 VOCABULARIES = {"causal_lm_small": 50001, "causal_roberta_small": 31999}
 """Default vocabulary size of the architectures without <mask>; for all others it is 32,000."""
-
-
-def ppmi_svd(words: Sequence[str]) -> int:
-    """The command `ppmi-svd`; unknown flags are fairseq-train's."""
-    parser = argparse.ArgumentParser(  # not `Parser`, which refuses unknown flags
-        prog="roberta-small ppmi-svd",
-        description="Compute initial weights for pre-training: token embeddings from PPMI and SVD, output\n"
-        "biases from token frequencies, and a first layer that attends to the context.",
-        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's.\n\n"
-        "example:\n  roberta-small ppmi-svd data/corpus --window 5 --out pretrained/start.pt",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("data", type=Path, metavar="BIN", help="folder with dict.txt, train.bin, train.idx")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
-    parser.add_argument(
-        "--window", type=int, default=5, help="window size: tokens on each side (default: %(default)s)"
-    )
-    options, flags = parser.parse_known_args(words)
-    if options.window < 1:
-        raise UserError(f"--window {options.window}: must be at least 1")
-    if not (options.data / "dict.txt").is_file():
-        raise UserError(
-            f"{options.data / 'dict.txt'}: no such file; write it with preprocess binarize --only-source"
-        )
-    from roberta_small.fairseq_plugin.checkpoints.ppmi_svd import write_checkpoint  # imports torch
-
-    write_checkpoint(options.data, options.out, options.window, flags)
-    print(f"written to {options.out}")
-    return 0
 
 
 def parameters(words: Sequence[str]) -> int:

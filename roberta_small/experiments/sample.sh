@@ -39,7 +39,7 @@ step "Binarized data"
 
 step "Pre-training: PPMI-SVD initialization, then a masked language model"
 if [ ! -e "$data/warm.pt" ]; then
-    "$python" -m roberta_small ppmi-svd "$data/corpus" --window 40 --out "$data/warm.pt" $sizes
+    "$python" -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd "$data/corpus" --window 40 --out "$data/warm.pt" $sizes
 fi
 ./pretrain.sh --data "$data/corpus" --out "$data/pretrained" --recipe sample-pretrain --start "$data/warm.pt"
 

@@ -118,7 +118,6 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
         "export onnx --help",
         "benchmarks --help",
         "experiments parameters --help",
-        "experiments ppmi-svd --help",
     ],
 )
 def test_help_does_not_import_large_packages(words):

@@ -12,10 +12,12 @@ from sklearn.metrics import confusion_matrix
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, Labels
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.error_analysis import accuracy_by_length, find_texts, page_data, render
-from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.evaluate import SplitPredictions, write_errors
+from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
@@ -91,29 +93,32 @@ def test_predictions_of_different_examples_or_missing_texts_are_errors():
     one = predicted(0.9, 0.8, 0.3, 0.4)
     with pytest.raises(UserError, match=r"^b and a: "):
         page_data(["a", "b"], [one, one[:3]], TEXTS, "test")
-    with pytest.raises(UserError, match=r"line 4 of test .* 2 .*--text"):
+    with pytest.raises(UserError, match=r"line 4 of test .* 2 "):
         page_data(["a"], [one], TEXTS[:2], "test")
 
 
-def test_command_writes_the_page(trained, copied_run, tmp_path, capsys):
+def test_evaluate_writes_the_page(trained, copied_run, tmp_path, capsys):
     page = tmp_path / "errors.html"
-    assert main(["errors", "--checkpoint", str(copied_run), "--out", str(page)]) == 1
-    assert "--write-predictions" in capsys.readouterr().err
+    command = ["evaluate", "--checkpoint", str(copied_run), "--from-predictions", "--errors", str(page)]
     labels = (trained.root / "test.label").read_text().split()
     predictions.write(
         copied_run / "predictions-test.jsonl",
         [Prediction(i, label, {"neg": 0.3, "pos": 0.7}) for i, label in enumerate(labels)],
     )
-    assert main(["errors", "--checkpoint", str(copied_run), "--out", str(page)]) == 0
-    assert re.findall(r"\b\d+\b", capsys.readouterr().out.rpartition(":")[2]) == [
-        "31",
-        str(labels.count("neg")),
-    ]
+    assert main(command) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if str(page) in line)
+    assert re.findall(r"\b\d+\b", line.rpartition(":")[2]) == ["31", str(labels.count("neg"))]
     assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in trained.texts[:3])
-    short = tmp_path / "short.txt"
-    short.write_text("un\n")
-    assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--out", str(page)]) == 1
-    assert "--text" in capsys.readouterr().err
+
+
+def test_evaluate_writes_no_page_of_several_classes_per_example(tmp_path):
+    labels = Labels(KINDS[MULTI_LABEL], ("neg", "pos"), (0.5, 0.5))
+    run = RunCheckpoint(tmp_path / "a.pt", None, None)
+    member = SplitPredictions(run, labels, np.zeros((1, 2), bool), np.zeros((1, 2)), run.checkpoint)
+    page = tmp_path / "errors.html"
+    with pytest.raises(UserError, match="--errors"):
+        write_errors(str(page), [member], np.ones(1, dtype=bool), ["un"], "test")
+    assert not page.exists()
 
 
 def test_the_text_in_the_data_folder_is_found(tmp_path):
@@ -122,13 +127,13 @@ def test_the_text_in_the_data_folder_is_found(tmp_path):
     texts.write_text("un\ndeux\n")
     report = {"files": {"text/test.input0": sha256(texts)}}
     (tmp_path / "data" / "preprocess.json").write_text(json.dumps(report))
-    run = RunCheckpoint(tmp_path / "a.pt", None, {"data": {"path": str(tmp_path / "data")}})
-    assert find_texts(run, "test") == [texts]
-    with pytest.raises(UserError, match="--text"):
-        find_texts(run, "valid")
+    data = DataFolder.recorded(str(tmp_path / "data"))
+    assert find_texts(data, "test") == [texts]
+    with pytest.raises(UserError, match="valid"):
+        find_texts(data, "valid")
     texts.write_text("un\ntrois\n")
     with pytest.raises(UserError, match=r"test\.input0"):
-        find_texts(run, "test")
+        find_texts(data, "test")
 
 
 def in_browser(path, changes=None):

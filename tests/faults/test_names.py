@@ -99,8 +99,8 @@ def test_labels_names_and_texts_are_only_that_wherever_they_are_shown(tmp_path, 
     assert code == 0, said
     monkeypatch.chdir(odd)  # to which the manifest's paths are relative
     runs = ["--checkpoint", str(odd / "runs")]
-    assert evaluate(["evaluate", *runs, "--write-predictions", "--out", str(odd / "scores.json")]) == 0
-    assert evaluate(["errors", *runs, "--out", str(odd / "errors.html")]) == 0
+    written = ["--out", str(odd / "scores.json"), "--errors", str(odd / "errors.html")]
+    assert evaluate(["evaluate", *runs, "--write-predictions", *written]) == 0
     capfd.readouterr()
     assert evaluate(["predict", *runs, "un livre $(touch HACKED) </script>"]) == 0
     assert json.loads(capfd.readouterr().out)["label"] in labels

@@ -111,7 +111,7 @@ class Pretrain(FairseqTrain):
         add("processes", "1", "number of data-parallel processes; multiplies the batch size")
         add(
             "start", None,
-            "initial weights: of `roberta-small ppmi-svd`, or as train --pretrained (default: random)",
+            "initial weights: of PPMI-SVD, or as train --pretrained (default: random)",
         )  # fmt: skip
         add(
             "teacher", None,

@@ -16,9 +16,10 @@ The other weights are initialized so that these embeddings have an effect before
 
 `roberta-small pretrain --start` takes the checkpoint. It works for masked and for left-to-right models.
 
-    roberta-small ppmi-svd data/corpus --out start.pt
-    roberta-small ppmi-svd data/corpus --window 40 --out start.pt --encoder-layers 2
-    roberta-small ppmi-svd data/corpus --out causal.pt \\
+    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --out start.pt
+    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --window 40 --out start.pt \\
+        --encoder-layers 2
+    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --out causal.pt \\
         --task language_modeling --arch causal_lm_small
 
 Shapes: N tokens of the corpus, T positions, V vocabulary size, C embedding size, D size of a head.
@@ -26,7 +27,10 @@ Shapes: N tokens of the corpus, T positions, V vocabulary size, C embedding size
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,7 @@ from scipy.sparse import csr_matrix
 from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
-from roberta_small.common.errors import UserError
+from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_open
 from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
@@ -249,3 +253,35 @@ def shift(dimensions: int, offset: int) -> torch.Tensor:
     angles = frequencies(dimensions) * offset
     cosines, sines = torch.diag(angles.cos()), torch.diag(angles.sin())
     return torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
+
+
+@report_errors
+def main(words: Sequence[str] | None = None) -> None:
+    """Read the command line and write the checkpoint; unknown flags are fairseq-train's."""
+    parser = argparse.ArgumentParser(  # not `Parser`, which refuses unknown flags
+        prog="python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd",
+        description="Compute initial weights for pre-training: token embeddings from PPMI and SVD, output\n"
+        "biases from token frequencies, and a first layer that attends to the context.",
+        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's.\n\n"
+        "example:\n  %(prog)s data/corpus --window 5 --out pretrained/start.pt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", type=Path, metavar="BIN", help="folder with dict.txt, train.bin, train.idx")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
+    parser.add_argument(
+        "--window", type=int, default=5, help="window size: tokens on each side (default: %(default)s)"
+    )
+    args, flags = parser.parse_known_args(words)
+    if args.window < 1:
+        raise UserError(f"--window {args.window}: must be at least 1")
+    if not (args.data / "dict.txt").is_file():
+        raise UserError(
+            f"{args.data / 'dict.txt'}: no such file; write it with roberta-small binarize --only-source"
+        )
+    write_checkpoint(args.data, args.out, args.window, flags)
+    print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""PPMI-SVD initialization: co-occurrences, PPMI and frequencies by hand, the weights, and the command."""
+"""PPMI-SVD initialization: co-occurrences, PPMI and frequencies by hand, the weights, and the script."""
 
 import math
 
@@ -8,9 +8,9 @@ import torch
 from fairseq.data import Dictionary
 from scipy.sparse import csr_matrix
 
-from roberta_small.experiments.__main__ import main
 from roberta_small.fairseq_plugin.checkpoints import ppmi_svd
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.ppmi_svd import main
 from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
 
 ONE_LAYER = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2"
@@ -126,7 +126,7 @@ def topic_corpus(tmp_path):
 def test_tokens_that_occur_together_have_similar_embeddings(corpus):
     output = corpus.parent / "start.pt"
     flags = [str(corpus), "--out", str(output), *ONE_LAYER.split()]
-    assert main(["ppmi-svd", *flags]) == 0
+    assert main(flags) == 0
     weights = load_checkpoint(output)["model"]
     table = weights["encoder.sentence_encoder.embed_tokens.weight"].numpy()
     assert table.shape == (4 + PIECES + 1, 8)
@@ -140,7 +140,7 @@ def test_the_checkpoint_is_reproducible(corpus):
     weights = []
     for name in ("first.pt", "second.pt"):
         output = corpus.parent / name
-        assert main(["ppmi-svd", str(corpus), "--out", str(output), *ONE_LAYER.split()]) == 0
+        assert main([str(corpus), "--out", str(output), *ONE_LAYER.split()]) == 0
         weights.append(load_checkpoint(output)["model"])
     assert all(torch.equal(weights[1][name], weight) for name, weight in weights[0].items())
 
@@ -156,7 +156,7 @@ def initialized(topic_corpus, monkeypatch):
 
     def build(*flags):
         output = str(topic_corpus / "start.pt")
-        assert main(["ppmi-svd", str(topic_corpus), "--out", output, *TWO_LAYERS.split(), *flags]) == 0
+        assert main([str(topic_corpus), "--out", output, *TWO_LAYERS.split(), *flags]) == 0
         return built.pop().eval()
 
     return build
@@ -209,7 +209,7 @@ def test_invalid_input_is_an_error(corpus, capsys, corrupt, flags, facts):
     corrupt(corpus)
     output = corpus.parent / "start.pt"
     sizes = [] if "transformer_lm" in flags else ONE_LAYER.split()
-    assert main(["ppmi-svd", str(corpus), "--out", str(output), *sizes, *flags]) == 1
+    assert main([str(corpus), "--out", str(output), *sizes, *flags]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert all(fact in message for fact in facts), message
     assert not output.exists()
@@ -217,5 +217,5 @@ def test_invalid_input_is_an_error(corpus, capsys, corrupt, flags, facts):
 
 def test_classification_data_are_rejected(tmp_path, capsys):
     data = write_data(tmp_path)
-    assert main(["ppmi-svd", str(data), "--out", str(tmp_path / "start.pt")]) == 1
+    assert main([str(data), "--out", str(tmp_path / "start.pt")]) == 1
     assert f"{data / 'dict.txt'}: " in capsys.readouterr().err

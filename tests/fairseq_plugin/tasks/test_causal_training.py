@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.__main__ import main
+from roberta_small.fairseq_plugin.checkpoints import ppmi_svd
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
 from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
@@ -77,7 +77,7 @@ def test_ppmi_svd_initialization_reduces_the_initial_loss(text, tmp_path, arch):
     start = tmp_path / "start.pt"
     sizes = shlex.split(f"--arch {arch} --max-positions 32 --tokens-per-sample 16")
     command = ["--window", "1", "--task", "language_modeling", *sizes, *SIZES]
-    assert main(["ppmi-svd", str(text), "--out", str(start), *command]) == 0
+    assert ppmi_svd.main([str(text), "--out", str(start), *command]) == 0
     flags = ["--restore-file", start, "--save-dir", tmp_path, *RESET]
     words = [text, *BLOCKS, "--criterion", "fast_lm", *sizes, *SIZES, *STEPS, *FAST, *flags]
     _, trainer = build_trainer(words)
