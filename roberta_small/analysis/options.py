@@ -114,7 +114,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "study": ("--study", {
         "metavar": "FILE",
         "help": "TOML file with names, order and selection of groups, captions, ...; options override it "
-        "(docs/how-to/paper.md)",
+        "(docs/how-to/analysis.md)",
     }),
     "groups": ("--groups", _words(
         "GROUP",

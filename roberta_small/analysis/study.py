@@ -290,7 +290,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         with open(path, encoding="utf-8-sig") as stream:
             content = tomllib.loads(stream.read())
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; write one as docs/how-to/paper.md shows") from None
+        raise UserError(f"{path}: no such file; write one as docs/how-to/analysis.md shows") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:

@@ -1,7 +1,7 @@
 """The families of Transformers encoders that are RoBERTa's encoder under other names.
 
 A family is one entry of `FAMILIES`: the names of its classes, weights and settings, and what differs from
-RoBERTa. Conversion, verification and export read everything from it (docs/extending/family.md). `refusal` is
+RoBERTa. Conversion, verification and export read everything from it (docs/extending.md). `refusal` is
 the reason why another model cannot be represented. Nothing of Transformers or torch is imported.
 
 Weights are given by the names of their modules; `weight` and `bias` have the same names everywhere.

@@ -220,7 +220,7 @@ def test_every_command_reads_the_file_and_stops_before_it_writes(runs, tmp_path,
 
 def test_the_file_of_the_documentation_with_the_committed_runs(tmp_path, capsys):
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "how-to" / "paper.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = study_file(tmp_path, text)
     assert (

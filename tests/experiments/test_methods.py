@@ -18,9 +18,9 @@ from tests.support import preloaded
 
 @pytest.fixture
 def registered(monkeypatch, tmp_path):
-    """The method of docs/extending/method.md."""
-    page = (ROOT / "docs/extending/method.md").read_text(encoding="utf-8")
-    (tmp_path / "majority.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    """The method of docs/extending.md."""
+    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    (tmp_path / "majority.py").write_text(page.partition("```python\n# majority.py\n")[2].partition("```")[0])
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(methods, "REGISTERED", dict(methods.REGISTERED))
     methods.register(importlib.import_module("majority").METHOD)

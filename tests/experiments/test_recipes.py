@@ -32,7 +32,7 @@ def test_reference_has_the_flags_of_the_published_command():
 
 
 def test_all_recipes_of_the_project_load():
-    files = sorted(path.stem for path in (RESULTS.parent / "recipes").glob("*.txt"))
+    files = sorted(path.stem for path in (RESULTS.parent / "roberta_small/recipes").glob("*.txt"))
     assert recipes.known() == files
     assert {"reference", "tuned", "sample", "pretrain"} <= set(files)
     for name in recipes.known():

@@ -9,7 +9,7 @@ computed by `eval evaluate`. The sums depend on the kind of labels (`common.labe
     regression            `Moments` (Pearson correlation, RMSE), or the test set (Spearman correlation)
 
 Training logs, `eval evaluate` and `analysis` use all registered metrics of a kind; `register` adds one
-(docs/extending/metric.md).
+(docs/extending.md).
 """
 
 from __future__ import annotations

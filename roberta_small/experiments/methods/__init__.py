@@ -1,7 +1,7 @@
 """Methods: the trainers of runs, chosen with `roberta-small train --method NAME`.
 
 A method is one object of a class derived from `Method`. It is listed in `REGISTERED`, added with `register`,
-or given as `--method package.module:OBJECT` if it is outside the project. docs/extending/method.md has an
+or given as `--method package.module:OBJECT` if it is outside the project. docs/extending.md has an
 example.
 """
 

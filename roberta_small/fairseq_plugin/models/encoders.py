@@ -3,7 +3,7 @@
 An encoder is a class with the constructor (arguments, dictionary, token embeddings) and the `forward` of
 fairseq's `TransformerEncoder`. If it also has a method `pooled` (see
 `packed.PackedTransformerEncoder.pooled`), a classifier computes only one vector per sentence.
-docs/extending/encoder.md shows how to add one.
+docs/extending.md shows how to add one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The registry of readers: each reader turns one file of a format into records (text, pair, label).
 
 A reader is a function of a path that yields `Record`s in file order. It is chosen by the file's suffix,
-not counting that of compression (`COMPRESSED`), or by its name. How to add one: docs/extending/reader.md.
+not counting that of compression (`COMPRESSED`), or by its name. How to add one: docs/extending.md.
 """
 
 from __future__ import annotations

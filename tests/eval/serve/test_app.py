@@ -424,7 +424,7 @@ def test_the_policy_of_the_page_allows_no_other_address(server):
 
 
 def test_other_machines_may_use_any_name(classifier, monkeypatch):
-    monkeypatch.setattr("servers.local_hosts", lambda listener: [])
+    monkeypatch.setattr("tests.support.servers.local_hosts", lambda listener: [])
     with serving(classifier) as server:
         body = json.dumps({"text": "un"})
         response, _ = request(server, "POST", "/predict", body, JSON | {"Host": "example.org"})
