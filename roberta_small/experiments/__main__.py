@@ -1,4 +1,4 @@
-"""`python -m experiments COMMAND`: train runs; `./train.sh` and `./pretrain.sh` call it."""
+"""`python -m roberta_small.experiments COMMAND`: train runs; `./train.sh` and `./pretrain.sh` call it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS = {
     "parameters": ("count the parameters of a model", "models:parameters"),
 }
 """Name -> summary, and module:function below this package; the function takes the words of the command."""
-USAGE = "usage: python -m experiments COMMAND [options]\n"
+USAGE = "usage: python -m roberta_small.experiments COMMAND [options]\n"
 
 
 @report_errors
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = ()) -> int:
         return 0
     if name not in COMMANDS:
         raise UsageError(
-            f"{name!r} is not a command{nearest(name, COMMANDS)} (see python -m experiments --help)",
+            f"{name!r} is not a command{nearest(name, COMMANDS)} (see python -m roberta_small.experiments --help)",
             usage=USAGE,
         )
     module, _, function = COMMANDS[name][1].partition(":")

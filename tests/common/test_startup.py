@@ -126,7 +126,7 @@ import runpy, sys
 program, *rest = {words.split()!r}
 sys.argv = ["-m", *rest]  # as `python -m` does until it has imported the package
 try:
-    runpy.run_module(program, run_name="__main__", alter_sys=True)
+    runpy.run_module("roberta_small." + program, run_name="__main__", alter_sys=True)
 except SystemExit as end:
     assert not end.code
 large = {{"torch", "fairseq", "transformers", "scipy", "matplotlib", "pandas.core"}} & sys.modules.keys()
