@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = ()) -> int:
         return 0
     if name not in COMMANDS:
         raise UsageError(
-            f"{name!r} is not a command{nearest(name, COMMANDS)} (see python -m roberta_small.experiments --help)",
+            f"{name!r} is not a command{nearest(name, COMMANDS)} "
+            "(see python -m roberta_small.experiments --help)",
             usage=USAGE,
         )
     module, _, function = COMMANDS[name][1].partition(":")
