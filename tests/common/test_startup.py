@@ -124,9 +124,11 @@ def test_help_does_not_import_large_packages(words):
     code = f"""
 import runpy, sys
 program, *rest = {words.split()!r}
+if program != "benchmarks":
+    program = "roberta_small." + program
 sys.argv = ["-m", *rest]  # as `python -m` does until it has imported the package
 try:
-    runpy.run_module("roberta_small." + program, run_name="__main__", alter_sys=True)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
 except SystemExit as end:
     assert not end.code
 large = {{"torch", "fairseq", "transformers", "scipy", "matplotlib", "pandas.core"}} & sys.modules.keys()
