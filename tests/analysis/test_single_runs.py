@@ -86,7 +86,15 @@ def test_the_report_contains_the_difference_by_example(with_baseline, tmp_path):
     page = tmp_path / "report.html"
     assert main(["report", str(with_baseline), "--out", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
-    assert re.search(r"by example, [^<]*\[[+−][\d.]+, [+−][\d.]+\]", text)
+    table = re.search(r'<table id="table-examples">.*?</table>', text, re.DOTALL)[0]
+    rows = [re.sub("<[^>]*>", " ", row.replace("<wbr>", "")).split() for row in table.split("<tr>")]
+    (mean,) = [row for row in rows if "mean" in row]
+    expected = compare_predictions(
+        read_predictions(find_runs(with_baseline)), "bow/tfidf", "fairseq/random"
+    ).iloc[-1]
+    assert mean[:2] == ["bow/tfidf", "fairseq/random"]
+    assert f"{expected.difference:+.2f}".replace("-", "−") in mean
+    assert re.search(r"\[[+−]?[\d.]+, [+−]?[\d.]+\]", " ".join(mean))
     assert re.search(r"\b3 seeds\b", text)
 
 
