@@ -72,7 +72,8 @@ pip() {
 # uv installs the same packages several times as fast. It has no settings of pip (mirrors, certificates), so
 # that pip takes over where it fails.
 fast() {
-    { "$python" installation/interrupted.py && .venv/bin/uv pip install --python "$python" --constraint constraints.txt "$@"; } ||
+    "$python" installation/interrupted.py || return
+    .venv/bin/uv pip install --python "$python" --constraint constraints.txt "$@" ||
         { echo "uv failed, so pip is used" && pip "$@"; }
 }
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from roberta_small.common import archive
-from roberta_small.common.files import sha256
-from roberta_small.common.shipped import SHIPPED
+from roberta_small.common.files import SHIPPED, sha256
 from roberta_small.eval.network import build_encoder, read_checkpoint
 
 ROOT = Path(__file__).parents[1]

@@ -18,22 +18,19 @@ pinned() { # NAME ...: NAME==VERSION of constraints.txt, one a line
 }
 
 rm -rf "$wheels"
-mkdir -p "$wheels" "$scratch/stub/torch/utils" "$scratch/sdist" "$scratch/fairseq"
+mkdir -p "$wheels" "$scratch/sdist" "$scratch/fairseq"
 "$python" -m venv "$scratch/venv"
 pip="$scratch/venv/bin/python -m pip --disable-pip-version-check --quiet"
 $pip install 'setuptools<82' wheel cython 'numpy>=2'
 
-# pip runs fairseq's setup.py to read its metadata, and that imports torch.
-touch "$scratch/stub/torch/__init__.py" "$scratch/stub/torch/utils/__init__.py"
-cat >"$scratch/stub/torch/utils/cpp_extension.py" <<'STUB'
-from setuptools import Extension as CppExtension
-from setuptools.command.build_ext import build_ext as BuildExtension
-STUB
-env -u CUDA_HOME PYTHONPATH="$scratch/stub" $pip download --no-deps --no-binary :all: --no-build-isolation \
-    --dest "$scratch/sdist" "$(pinned fairseq-fixed)"
+# As `roberta-small install-fairseq` builds it: fairseq's setup.py imports a stand-in of torch.
+"$scratch/venv/bin/python" -c "from roberta_small.common.install_fairseq import write_stand_in; write_stand_in('$scratch/stand-in')"
+export PYTHONPATH="$scratch/stand-in"
+$pip download --no-deps --no-binary :all: --no-build-isolation --dest "$scratch/sdist" "$(pinned fairseq-fixed)"
 tar xzf "$scratch"/sdist/*.tar.gz -C "$scratch/fairseq" --strip-components 1
-"$scratch/venv/bin/python" benchmarks/gpu/build_fairseq.py "$scratch/fairseq" "$wheels" >"$scratch/log" 2>&1 ||
-    { tail -n 20 "$scratch/log" >&2; exit 1; }
+find "$scratch/fairseq/examples" -mindepth 1 -delete # most of the size of the wheel, used by nothing here
+$pip wheel --no-deps --no-build-isolation --wheel-dir "$wheels" "$scratch/fairseq"
+unset PYTHONPATH
 
 # shellcheck disable=SC2046  # a word for each package
 $pip wheel --no-deps --no-build-isolation --wheel-dir "$wheels" $(pinned antlr4-python3-runtime)

@@ -22,10 +22,14 @@ CHUNK_BYTES = 1 << 20
 PACKAGE = Path(__file__).resolve().parents[1]
 """The package: its recipes, weights and the fairseq plugin are below it."""
 ROOT = PACKAGE.parent
+"""The clone; where the package is installed, the folder with all packages."""
+SHIPPED_NAME = "roberta_small_fr"
+"""The weights in the package, as `--pretrained`, `--tokenizer` and `TextClassifier` accept them."""
+SHIPPED = PACKAGE / "pretrained" / SHIPPED_NAME
+"""Their weights, dict.txt and model card. The SentencePiece model is XLM-R's, which is downloaded."""
 CACHE = "RS_CACHE"
 """Environment variable with the folder of converted models and of the downloaded tokenizer."""
 DEFAULT_CACHE = Path("~/.cache/fairseq-roberta-small")
-"""The root of the repository, or of the installed package `roberta_small`: has recipes/ and pretrained/."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that is half of a surrogate pair, alone or not."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")

@@ -178,7 +178,7 @@ def install(constraint: Path | None = None, *, reinstall: bool = False) -> None:
     again = ("--force-reinstall",) if reinstall else ()
     requirement = f"{DISTRIBUTION}=={VERSION}"
     with tempfile.TemporaryDirectory() as folder:
-        _write_stand_in(Path(folder))
+        write_stand_in(folder)
         _run([*installer, *again, *limits, "--no-build-isolation", "--no-deps", requirement], path=folder)
     importlib.invalidate_caches()
     make_changes()
@@ -194,12 +194,13 @@ def _installer() -> list[str]:
     raise UserError(f"{sys.executable} has no pip; run `{sys.executable} -m ensurepip`, or install uv")
 
 
-def _write_stand_in(folder: Path) -> None:
-    """A package `torch` whose only content is `TORCH_STAND_IN`."""
-    (folder / "torch/utils").mkdir(parents=True)
-    for name in ("torch", "torch/utils"):
-        (folder / name / "__init__.py").touch()
-    (folder / "torch/utils/cpp_extension.py").write_text(TORCH_STAND_IN, encoding="utf-8")
+def write_stand_in(folder: str | os.PathLike[str]) -> None:
+    """Write a package `torch` whose only content is `TORCH_STAND_IN` into a folder."""
+    package = Path(folder, "torch")
+    (package / "utils").mkdir(parents=True)
+    for place in (package, package / "utils"):
+        (place / "__init__.py").touch()
+    (package / "utils/cpp_extension.py").write_text(TORCH_STAND_IN, encoding="utf-8")
 
 
 def _run(words: Sequence[str], path: str | None = None) -> None:

@@ -50,10 +50,16 @@ def find_texts(data: DataFolder, split: str) -> list[Path]:
     """
     files = {path: digest for column in data.texts(split) for path, digest in column.items()}
     if not files:
-        raise UserError(f"{data.path}: does not record the text of {split}, which --errors shows")
+        raise UserError(
+            f"{data.path}: does not record the text of {split}, which --errors shows; pass a data folder "
+            "that has it with --data"
+        )
     for path, digest in files.items():
         if not path.is_file() or (digest and digest != sha256(path)):
-            raise UserError(f"{path}: missing or changed since {data.path} was written; --errors needs it")
+            raise UserError(
+                f"{path}: missing or changed since {data.path} was written; restore it for --errors, or pass "
+                "a data folder that has the text with --data"
+            )
     return list(files)
 
 
@@ -61,7 +67,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
     """One text per example; the sentences of a pair are separated by a vertical bar."""
     columns = [list(read_text_lines(str(path))) for path in paths]
     if len({len(column) for column in columns}) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} have different numbers of lines")
+        raise UserError(f"{paths[0]} and {paths[1]} have different numbers of lines; prepare the data again")
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
 

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from roberta_small.common import archive, predictions
 from roberta_small.common.cli import positive
-from roberta_small.common.data_folder import NOTIONS, Overlap, read_overlap
+from roberta_small.common.data_folder import NOTIONS, REPORT, Overlap, read_overlap
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256
-from roberta_small.common.label_kinds import Labels, Targets
+from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import Model, PrecisionMessages, open_model
@@ -196,21 +196,25 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
 
 
 def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
-    """The text of the split, for --errors; raises `UserError` if the data do not have it."""
+    """The text of the split, for --errors.
+
+    Raises `UserError` if the data do not have it, and unless an example has one class.
+    """
     from roberta_small.eval.error_analysis import find_texts, read_texts
 
-    return read_texts(find_texts(DataFolder.recorded(args.data or run.data.get("path")), args.split))
+    data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
+    kind = kind_of_report(data.report, data.path / REPORT)
+    if not kind.exclusive:
+        raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
+    return read_texts(find_texts(data, args.split))
 
 
 def write_errors(
     path: str, evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], texts: list[str], split: str
 ) -> None:
-    """Write the page of --errors; raises `UserError` unless an example has one class."""
+    """Write the page of --errors."""
     from roberta_small.eval.error_analysis import write_page
 
-    kind = evaluated[0].labels.kind
-    if not kind.exclusive:
-        raise UserError(f"--errors: needs examples with one class each; these are {kind.name}")
     predicted = [
         [
             one
@@ -344,7 +348,7 @@ def _check_no_unused_options(args: argparse.Namespace) -> None:
     """Raise `UserError` for options that have no effect with --from-predictions."""
     given = {
         "--write-predictions": args.write_predictions,
-        "--data": args.data,
+        "--data": args.data and not args.errors,  # where the text of the page is
         "--dict": args.dict,
         "--precision": args.precision,
         "--device": args.device != "auto",

@@ -100,8 +100,7 @@ EXAMPLES = """examples:
   roberta-small prepare sts.csv --label-column score --task regression --out data/sts
   roberta-small prepare datasets:imdb --out data/imdb
   roberta-small prepare reviews.csv --soft-labels predicted.jsonl --out data/more
-  roberta-small prepare reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
-      --dict roberta_small/pretrained/roberta_small_fr/dict.txt --out data/mine
+  roberta-small prepare reviews.tsv --tokenizer roberta_small_fr --out data/mine
 """
 
 

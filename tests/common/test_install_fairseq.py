@@ -133,7 +133,7 @@ def test_uv_installs_where_there_is_no_pip(monkeypatch, tmp_path):
 
 def test_a_build_leaves_out_the_extensions_that_need_torch(tmp_path):
     """fairseq's setup.py in miniature, which declares its extensions in the same way."""
-    install_fairseq._write_stand_in(tmp_path / "stand-in")
+    install_fairseq.write_stand_in(tmp_path / "stand-in")
     source = tmp_path / "source"
     source.mkdir()
     (source / "setup.py").write_text(

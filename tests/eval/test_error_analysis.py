@@ -1,5 +1,6 @@
 """The page of errors: its content, and its controls in a browser if there is one."""
 
+import argparse
 import json
 import re
 import shutil
@@ -12,11 +13,11 @@ from sklearn.metrics import confusion_matrix
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, Labels
+from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.error_analysis import accuracy_by_length, find_texts, page_data, render
-from roberta_small.eval.evaluate import SplitPredictions, write_errors
+from roberta_small.eval.evaluate import error_texts
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
@@ -111,14 +112,51 @@ def test_evaluate_writes_the_page(trained, copied_run, tmp_path, capsys):
     assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in trained.texts[:3])
 
 
-def test_evaluate_writes_no_page_of_several_classes_per_example(tmp_path):
-    labels = Labels(KINDS[MULTI_LABEL], ("neg", "pos"), (0.5, 0.5))
+def test_the_page_of_a_model_is_that_of_its_prediction_files(trained, copied_run, tmp_path, capsys):
+    predicted, read = tmp_path / "predicted.html", tmp_path / "read.html"
+    command = ["evaluate", "--checkpoint", str(copied_run)]
+    assert main([*command, "--errors", str(predicted), "--write-predictions"]) == 0
+    assert main([*command, "--errors", str(read), "--from-predictions"]) == 0
+    assert predicted.read_bytes() == read.read_bytes()
+
+
+def test_the_page_leaves_out_the_examples_that_an_audit_excludes(trained, copied_run, tmp_path, capsys):
+    audit, page = tmp_path / "audit.json", tmp_path / "errors.html"
+    duplicates = {"exact": {"test": {"train": [0, 4, 30]}}}
+    audit.write_text(json.dumps({"splits": {"test": {"lines": 31}}, "duplicates": duplicates}))
+    command = ["evaluate", "--checkpoint", str(copied_run), "--errors", str(page)]
+    assert main([*command, "--audit", str(audit)]) == 0
+    assert "28 examples" in next(line for line in capsys.readouterr().out.splitlines() if str(page) in line)
+
+
+def test_several_classes_per_example_are_an_error_before_the_prediction(tmp_path):
+    (tmp_path / "preprocess.json").write_text(json.dumps({KIND: MULTI_LABEL}))
     run = RunCheckpoint(tmp_path / "a.pt", None, None)
-    member = SplitPredictions(run, labels, np.zeros((1, 2), bool), np.zeros((1, 2)), run.checkpoint)
-    page = tmp_path / "errors.html"
     with pytest.raises(UserError, match="--errors"):
-        write_errors(str(page), [member], np.ones(1, dtype=bool), ["un"], "test")
+        error_texts(argparse.Namespace(data=str(tmp_path), split="test"), run)
+
+
+def test_data_without_text_are_an_error_that_names_the_option(copied_run, tmp_path, capsys):
+    page = tmp_path / "errors.html"
+    (tmp_path / "data").mkdir()
+    command = ["evaluate", "--checkpoint", str(copied_run), "--errors", str(page)]
+    assert main([*command, "--data", str(tmp_path / "data")]) == 1
+    message = capsys.readouterr().err
+    assert all(fact in message for fact in ("test", "--errors", "--data"))
     assert not page.exists()
+
+
+def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run, tmp_path, capsys):
+    page = tmp_path / "errors.html"
+    command = ["evaluate", "--checkpoint", str(copied_run), "--from-predictions", "--errors", str(page)]
+    assert main(["evaluate", "--checkpoint", str(copied_run), "--write-predictions"]) == 0
+    text = tmp_path / "data/text/test.input0"
+    text.parent.mkdir(parents=True)
+    text.write_text("".join(f"elsewhere {line}\n" for line in range(31)))
+    report = {"files": {"text/test.input0": sha256(text)}}
+    (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
+    assert main([*command, "--data", str(tmp_path / "data")]) == 0
+    assert "elsewhere 30" in page.read_text("utf-8")
 
 
 def test_the_text_in_the_data_folder_is_found(tmp_path):

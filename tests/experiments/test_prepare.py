@@ -16,9 +16,8 @@ import sentencepiece
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
+from roberta_small.common.files import SHIPPED, sha256
 from roberta_small.common.run import Run
-from roberta_small.common.shipped import SHIPPED
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs.files import symbols as file_symbols
 from roberta_small.preprocess import dataset
@@ -300,7 +299,8 @@ def served_tokenizer(here, tmp_path, monkeypatch):
 
 def test_the_tokenizer_of_the_shipped_weights_is_downloaded(served_tokenizer):
     model, served = served_tokenizer
-    located = locate(str(SHIPPED))
+    located = locate("roberta_small_fr")
+    assert locate(str(SHIPPED)) == located
     assert located.model == Path(os.environ["RS_CACHE"]) / "xlmr" / MODEL
     assert located.model.read_bytes() == model.read_bytes()
     assert located.dictionary == SHIPPED / "dict.txt"

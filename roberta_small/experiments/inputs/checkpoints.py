@@ -25,6 +25,8 @@ from typing import Any
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import POOLING
 from roberta_small.common.files import (
+    SHIPPED,
+    SHIPPED_NAME,
     atomic_folder,
     atomic_write,
     cache_folder,
@@ -33,7 +35,6 @@ from roberta_small.common.files import (
     shown_path,
 )
 from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
-from roberta_small.common.shipped import NAME, SHIPPED
 from roberta_small.experiments.inputs.files import require_checkpoint, symbols
 from roberta_small.export import missing_package_is_reported
 
@@ -54,7 +55,7 @@ def written(text: str) -> Path:
     `roberta_small_fr` is the name of the weights in the package.
     """
     path = Path(text)
-    if text == NAME and not path.exists():
+    if text == SHIPPED_NAME and not path.exists():
         return find_checkpoint(SHIPPED) or SHIPPED
     if text.startswith(".") and not path.exists():
         return path.absolute()  # "./name" is never a name on the hub

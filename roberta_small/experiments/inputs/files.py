@@ -22,10 +22,9 @@ from roberta_small.common.data_folder import (
     shards_of,
 )
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import read_lines, sha256, shown_path
+from roberta_small.common.files import SHIPPED, read_lines, sha256, shown_path
 from roberta_small.common.label_kinds import LabelKind, kind_of_report
 from roberta_small.common.run import find_checkpoint
-from roberta_small.common.shipped import SHIPPED
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 from roberta_small.preprocess.options import NO_TEST
 

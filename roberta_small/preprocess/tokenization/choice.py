@@ -18,8 +18,7 @@ from typing import Any
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write
-from roberta_small.common.shipped import SHIPPED
+from roberta_small.common.files import SHIPPED, SHIPPED_NAME, atomic_write
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.download.command import xlmr_tokenizer
 from roberta_small.preprocess.options import TRAIN
@@ -187,11 +186,13 @@ class Located:
 
 
 def locate(name: str, dictionary: str | None = None) -> Located:
-    """The tokenizer that a path stands for.
+    """The tokenizer that a path, or the name of the weights in the package, stands for.
 
     Raises `UserError` for a folder without tokenizer, and a path that does not exist.
     """
     path = Path(name)
+    if name == SHIPPED_NAME and not path.exists():
+        path = SHIPPED
     given = Path(dictionary) if dictionary is not None else None
     if name in (WORDS, CHARACTERS):
         if given is None:
