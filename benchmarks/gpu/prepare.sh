@@ -28,7 +28,7 @@ $pip install 'setuptools<82' wheel cython 'numpy>=2'
 export PYTHONPATH="$scratch/stand-in"
 $pip download --no-deps --no-binary :all: --no-build-isolation --dest "$scratch/sdist" "$(pinned fairseq-fixed)"
 tar xzf "$scratch"/sdist/*.tar.gz -C "$scratch/fairseq" --strip-components 1
-find "$scratch/fairseq/examples" -mindepth 1 -delete # most of the size of the wheel, used by nothing here
+find "$scratch/fairseq/fairseq/examples" -mindepth 1 -delete # most of the size of the wheel, used by nothing here
 $pip wheel --no-deps --no-build-isolation --wheel-dir "$wheels" "$scratch/fairseq"
 unset PYTHONPATH
 
