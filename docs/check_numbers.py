@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from expressions import ROOT, compute
-
+from docs.expressions import ROOT, compute
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
 from roberta_small.common.files import atomic_write

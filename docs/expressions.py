@@ -17,15 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from roberta_small.analysis import best_checkpoints, compare_groups, load_runs, read_study, scores, values_of  # noqa: E402
-from roberta_small.common import archive  # noqa: E402
-from roberta_small.common.errors import UserError  # noqa: E402
-from roberta_small.common.metrics import number  # noqa: E402
-from roberta_small.common.statistics import mean_std, t_interval, wilson_interval  # noqa: E402
-from roberta_small.common.tables import p_value  # noqa: E402
+from roberta_small.analysis import best_checkpoints, compare_groups, load_runs, read_study, scores, values_of
+from roberta_small.common import archive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import ROOT
+from roberta_small.common.metrics import number
+from roberta_small.common.statistics import mean_std, t_interval, wilson_interval
+from roberta_small.common.tables import p_value
 
 
 def mean(

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from roberta_small.__main__ import GROUPS
+from roberta_small.common.files import ROOT
+from roberta_small.experiments import methods
+from tests.support import command_lines
+
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
 MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
 SHARED = 3
 """Number of commands from which on an option with the same meaning is listed once for all."""
-
-sys.path[:0] = [str(ROOT)]
-from roberta_small.__main__ import GROUPS  # noqa: E402
-from roberta_small.experiments import methods  # noqa: E402
-from tests.support import command_lines  # noqa: E402
-
 Row = tuple[str, str]
 """Name and help of an argument."""
 

@@ -1,16 +1,14 @@
 """Numbers in the documentation are those of the committed files."""
 
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from docs import check_numbers as numbers
 from roberta_small.common.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-import check_numbers as numbers  # noqa: E402
 
 TFIDF = 'only("cls-books:bow/tfidf")'
 TABLE = {"row": f"| $1 | {{{TFIDF}}} |", "table": "| a | b |\n|---|--:|\n{row TF-IDF; unused}\n"}

@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from docs import make_command_line
 from tests.support import command_lines, preloaded
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-import make_command_line  # noqa: E402
 
 from roberta_small.__main__ import COMMANDS  # noqa: E402
 from roberta_small.experiments import __main__ as experiments  # noqa: E402

@@ -4,6 +4,8 @@ import csv
 import gzip
 import json
 import os
+import re
+import shlex
 import shutil
 import threading
 import time
@@ -21,6 +23,7 @@ from roberta_small.common.run import Run
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs.files import symbols as file_symbols
 from roberta_small.preprocess import dataset
+from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.download import command as download
 from roberta_small.preprocess.tokenization import choice
 from roberta_small.preprocess.tokenization.choice import MODEL, locate
@@ -321,16 +324,24 @@ def test_a_folder_of_the_same_name_is_not_the_shipped_weights(reviews):
     assert symbols(data) == tokens
 
 
-def test_without_a_network_the_message_names_the_place_of_the_tokenizer(
+def test_without_a_network_the_message_has_a_command_that_takes_a_local_copy(
     reviews, served_tokenizer, monkeypatch
 ):
+    model, served = served_tokenizer
+
     def fetch(url, target, digest):
         raise UserError(f"{url}: no connection")
 
-    monkeypatch.setattr(download, "fetch", fetch)
-    with pytest.raises(UserError) as caught:
-        train_settings(["--data", "reviews.csv", "--pretrained", "roberta_small_fr"], {}).prepare()
-    assert all(fact in str(caught.value) for fact in (os.environ["RS_CACHE"], MODEL, "--tokenizer"))
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "fetch", fetch)
+        with pytest.raises(UserError) as caught:
+            train_settings(["--data", "reviews.csv", "--pretrained", "roberta_small_fr"], {}).prepare()
+    assert "--tokenizer" in str(caught.value)
+    words = shlex.split(re.search(r"roberta-small (download xlmr .*?), or", str(caught.value))[1])
+    words[words.index("FOLDER")] = str(model.parent)
+    assert not preprocess(words)
+    assert not served
+    assert (Path(os.environ["RS_CACHE"]) / "xlmr" / MODEL).read_bytes() == model.read_bytes()
 
 
 def test_tfidf_reads_the_text_of_the_same_folder(reviews, capsys):

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,7 +164,7 @@ def download(source: Source, destdir: Path, local: Path | None = None) -> None:
 def xlmr_tokenizer() -> Path:
     """XLM-R's SentencePiece model: from the cache, or downloaded into it.
 
-    Raises `UserError` naming where to put the file if it cannot be downloaded or is another file.
+    Raises `UserError` with the command that takes a local copy if it cannot be downloaded or is another file.
     """
     folder = cache_folder() / "xlmr"
     for source in SOURCES["xlmr"]:
@@ -172,7 +173,8 @@ def xlmr_tokenizer() -> Path:
                 fetch(f"{source.base}/{name}", folder / name, digest)
             except UserError as error:
                 raise UserError(
-                    f"{error}; without a network, put {name} of XLM-R into {folder}, or pass --tokenizer FILE"
+                    f"{error}; with a local copy, run roberta-small download xlmr --from FOLDER --out "
+                    f"{shlex.quote(str(folder))}, or pass --tokenizer FILE"
                 ) from None
             found = folder / name
     return found
