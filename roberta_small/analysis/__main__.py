@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import roberta_small.common.startup  # noqa: F401  first
 from roberta_small.analysis import collect
@@ -13,7 +13,7 @@ from roberta_small.analysis.features import FEATURES
 from roberta_small.analysis.features.comparison import compare_selected
 from roberta_small.analysis.features.exports import MODEL_INDEX, model_index
 from roberta_small.analysis.features.runs import list_runs
-from roberta_small.analysis.features.suite.comparison import SUITE, is_suite, read_suite
+from roberta_small.analysis.features.suite import Suite, is_suite, read_suite
 from roberta_small.analysis.options import (
     CHOICE,
     PRESENTATION,
@@ -28,7 +28,7 @@ from roberta_small.analysis.options import (
     query_of,
 )
 from roberta_small.analysis.presentation import Computed, Feature, present_all
-from roberta_small.analysis.query import Query, ResolvedQuery, select
+from roberta_small.analysis.query import Query, ResolvedQuery, Selection, select
 from roberta_small.analysis.read.long_table import read_runs
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.style import write_figures
@@ -47,8 +47,7 @@ EXAMPLES = """examples:
   roberta-small tables runs --study study.toml --table table1 --format latex > table.tex
   roberta-small tables runs --table seeds accuracy --audit audit.json --out results
   roberta-small tables runs --table best-settings
-  roberta-small tables runs --table pretraining --tokens tokens.csv --best-settings
-  roberta-small tables books=results/cls-books/runs films=films.tar.xz --best-settings --normalize
+  roberta-small tables books=results/cls-books/runs films=films.tar.xz --best-settings
   roberta-small tables runs --table scalars --format csv > scalars.csv
   roberta-small tables runs --format model-index --groups fairseq/pretrained > model-index.yaml
   roberta-small compare runs --groups fairseq/pretrained fairseq/random
@@ -65,16 +64,15 @@ EXAMPLES = """examples:
   roberta-small report runs --audit audit.json --reference published.csv --out report.html
 """
 TABLE_NAMES = [name for name, one in FEATURES.items() if one.tables]
-FIGURE_NAMES = [name for name, one in FEATURES.items() if one.draw or one is SUITE]
+FIGURE_NAMES = [name for name, one in FEATURES.items() if one.draw]
 DEFAULT_TABLES = ("table1", "table2")
 DEFAULT_FIGURES = ("curves", "seeds", "expected", "predictions")
 OF_TABLES = (
     *PRESENTATION, "ddof", "baseline", "bold", "reference", "at", "test_size", "audit", "duplicates", "pairs",
-    "best_settings", "tokens", "normalize", "chance", "data_set",
+    "best_settings", "data_set",
 )  # fmt: skip
 OF_FIGURES = (
-    "ddof", "reference", "test_size", "audit", "best_settings", "tokens", "normalize", "chance",
-    "figure_format", "width",
+    "ddof", "reference", "test_size", "audit", "best_settings", "chance", "figure_format", "width",
 )  # fmt: skip
 OF_REPORT = (
     "ddof", "reference", "test_size", "audit", "chance", "at", "baseline", "bold", "pairs", "all_pairs",
@@ -136,15 +134,13 @@ def build_parser() -> Parser:
     add(drawn, OF_FIGURES)
 
     report = add_command(
-        commands, "report", _report, "write everything about the runs to one HTML file", EXAMPLES,
-        several=True,
-    )  # fmt: skip
+        commands, "report", _report, "write everything about the runs to one HTML file", EXAMPLES
+    )
     add(report, ["out"], required=True, metavar="FILE", help="HTML file to write")
     report.add_argument("--title", type=escaped, help="heading of the report")
     add_shared(report)
     add(report, OF_REPORT[:-2])
     add(report.add_mutually_exclusive_group(), OF_REPORT[-2:])
-    add(report, ("best_settings", "normalize"))
 
     collect.register(commands)
     return parser
@@ -184,19 +180,14 @@ def _tables(options: argparse.Namespace) -> None:
         found = _chosen("table", output.names, sources, pattern, DEFAULT_TABLES)
         uses = {*PRESENTATION, *SELECTION}.union(*(one.uses for one in found.values()))
         check_effect(given, uses, _titles(found.values()))
-        if SUITE in found.values():
-            suite = read_suite(sources, query, pattern)
-            resolved, computed = suite.query, {SUITE: Computed(suite.tables())}
-        else:
-            selection = select(_single(sources), query, pattern=pattern)
-            features = dict.fromkeys(found.values())
-            resolved = selection.query
-            computed = {feature: feature.compute(selection) for feature in features if feature.compute}
+        selection = _read(sources, query, pattern, found)
+        features = dict.fromkeys(found.values())
+        computed = {feature: feature.compute(selection) for feature in features if feature.compute}
         chosen = [
             computed[feature] if name in FEATURES else computed[feature].only([name])
             for name, feature in found.items()
         ]
-        _show(chosen, resolved, output)
+        _show(chosen, selection.query, output)
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -215,31 +206,21 @@ def _figures(options: argparse.Namespace) -> None:
     uses = uses.union(*(one.draws_with for one in found.values()))
     check_effect(given, uses, _titles(found.values()))
     with decimals(query.study.digits):
-        if SUITE in found.values():
-            figures = read_suite(sources, query, pattern).figures()
-        else:
-            selection = select(_single(sources, query), query, pattern=pattern)
-            figures = (pair for feature in found.values() if feature.draw for pair in feature.draw(selection))
+        selection = _read(sources, query, pattern, found)
+        figures = (pair for feature in found.values() if feature.draw for pair in feature.draw(selection))
         for path in write_figures(figures, str(output.out), output.figure_format, query.study.width):
             print(f"wrote {path}", file=sys.stderr)
 
 
 def _report(options: argparse.Namespace) -> None:
     # Imported here, because --help of all commands imports this module.
-    from roberta_small.analysis.features.suite.report import write_suite_report
     from roberta_small.analysis.report.page import audit_tables, write_report
 
-    query, given = query_of(options), given_of(options)
-    sources, pattern = options.runs, options.pattern
+    query = query_of(options)
     with decimals(query.study.digits):
-        if is_suite(sources, pattern):
-            check_effect(given, {*SELECTION, *SUITE.uses, "out"}, "a report on several data sets")
-            path = write_suite_report(read_suite(sources, query, pattern), options.out, options.title)
-        else:
-            check_effect(given, {*CHOICE, *SELECTION, *OF_REPORT, "out"}, "a report on one data set")
-            audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
-            selection = select(_single(sources, query), query, pattern=pattern)
-            path = write_report(selection, options.out, title=options.title or "Results", audit=audit)
+        audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
+        selection = select(options.runs, query, pattern=options.pattern)
+        path = write_report(selection, options.out, title=options.title or "Results", audit=audit)
     print(f"wrote {path}", file=sys.stderr)
 
 
@@ -263,18 +244,24 @@ def _chosen(
                 f"--{kind} {name}: no such {kind}{nearest(name, known)}; available: {', '.join(known)}"
             )
     found = {name: known[name] for name in names}
-    if SUITE in found.values() and len(set(found.values())) > 1:
+    if len({feature.several for feature in found.values()}) > 1:
         raise UserError(f"--{kind} {' '.join(names)}: tables of several data sets and of one; run it twice")
     return found
 
 
-def _single(sources: Sequence[str], query: Query | None = None) -> str:
-    """The only source of runs; raises `UserError` for several data sets, or a chance level with a name."""
+def _read(
+    sources: Sequence[str], query: Query, pattern: str | None, found: Mapping[str, Feature]
+) -> Selection | Suite:
+    """What the features `found` read: several data sets, or the only one."""
+    if any(feature.several for feature in found.values()):
+        return read_suite(sources, query, pattern)
+    return select(_single(sources), query, pattern=pattern)
+
+
+def _single(sources: Sequence[str]) -> str:
+    """The only source of runs; raises `UserError` for several data sets."""
     if len(sources) > 1:
         raise UserError(f"{' '.join(sources)}: several data sets; give one, or omit --table and --figure")
-    for name in query.chance if query else ():
-        if name:
-            raise UserError(f"--chance {name}=...: a single data set has no name; write --chance VALUE")
     return sources[0]
 
 

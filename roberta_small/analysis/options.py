@@ -52,11 +52,6 @@ def _difference(text: str) -> float:
     return value
 
 
-def _chance(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    return name, _number(value)
-
-
 def _digits(text: str) -> int:
     if not (text.isdecimal() and int(text) <= MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text} is not an integer from 0 to {MOST_DIGITS}")
@@ -164,20 +159,10 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "best_settings": ("--best-settings", _flag(
         "only the setting that validation selects for each method and init (of each data set)"
     )),
-    "tokens": ("--tokens", {
-        "metavar": "FILE",
-        "help": "CSV file with the columns init and tokens (default: the manifest beside each checkpoint)",
+    "chance": ("--chance", {
+        "type": _number, "metavar": "VALUE",
+        "help": "chance level, for example 50, drawn as a horizontal line",
     }),
-    "normalize": ("--normalize", _flag(
-        "average (value - chance) / (best value - chance) over data sets: 0 is chance level, 1 the best "
-        "possible value"
-    )),
-    "chance": ("--chance", _words(
-        "[NAME=]VALUE",
-        "chance level, for example 50, drawn as a horizontal line; of each of several data sets with its "
-        "name (default there: 1 / number of classes; MCC: 0)",
-        type=_chance,
-    )),
     "pairing": ("--pairing", {
         "choices": PAIRINGS,
         "help": "pair runs of equal seed; auto: where at least two seeds match (auto)",
@@ -275,8 +260,6 @@ def query_of(options: argparse.Namespace) -> Query:
     given = vars(options)
     study = read_study(given["study"]) if given.get("study") else Study()
     given = {**given, "study": study.overridden(given)}
-    if given.get("chance") is not None:
-        given["chance"] = dict(given["chance"])
     return Query(**_fields(Query, given))
 
 

@@ -9,12 +9,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from roberta_small.analysis.compare import against, compare_groups
-from roberta_small.analysis.query import Selection
 from roberta_small.analysis.study import Study, names_of
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError, count
@@ -59,8 +58,8 @@ class Computed:
         return replace(self, tables=[by_name[name] for name in dict.fromkeys(names)])
 
 
-Draw = Callable[[Selection], Iterator[tuple[str, "Figure"]]]
-"""Yields (name, figure) pairs."""
+Draw = Callable[[Any], Iterator[tuple[str, "Figure"]]]
+"""Of a `Selection`, or of a `Suite`; yields (name, figure) pairs."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,13 @@ class Feature:
     """The options that its tables use, in addition to those of every selection."""
     tables: tuple[str, ...] = ()
     """The names of its tables; some may be missing, depending on the runs."""
-    compute: Callable[[Selection], Computed] | None = None
+    compute: Callable[[Any], Computed] | None = None
+    """Of a `Selection`, or of a `Suite`."""
     draw: Draw | None = None
     draws_with: frozenset[str] = frozenset()
     """The options that its figures use, in addition to those of every selection and `CHOICE`."""
+    several: bool = False
+    """Whether it reads several data sets."""
 
 
 def present(

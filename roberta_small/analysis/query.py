@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -99,12 +99,8 @@ class Query:
     """Compare all pairs of groups in a report, not those of the study or each with the baseline."""
     best_settings: bool = False
     """Use only the setting that validation selects for each method and init."""
-    tokens: str | None = None
-    """A CSV file with the tokens of pre-training."""
-    normalize: bool = False
-    """Average normalized scores over data sets."""
-    chance: Mapping[str, float] = field(default_factory=dict)
-    """Chance level by data set, or of "" for the only one."""
+    chance: float | None = None
+    """Chance level, drawn in figures."""
     data_set: str | None = None
     """The hub's name of the data set of a model-index."""
 

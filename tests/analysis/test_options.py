@@ -71,16 +71,12 @@ def test_help_lists_all_names(capsys):
 @pytest.mark.parametrize(
     ("words", "flag"),
     [
-        (["tables", "--tokens", "tokens.csv"], "--tokens"),
         (["tables", "--at", "best"], "--at"),
         (["tables", "--table", "expected", "--ddof", "0"], "--ddof"),
-        (["tables", "--table", "seeds", "--normalize"], "--normalize"),
-        (["tables", "--table", "best-settings", "--chance", "50"], "--chance"),
         (["tables", "--table", "scalars", "--metric", "accuracy"], "--metric"),
         (["tables", "--table", "seeds", "--dataset", "a"], "--dataset"),
         (["figures", "--audit", "audit.json", "--figure", "curves", "--out", "out"], "--audit"),
         (["figures", "--figure", "cost", "--chance", "50", "--out", "out"], "--chance"),
-        (["report", "--best-settings", "--out", "out.html"], "--best-settings"),
     ],
 )
 def test_an_option_without_effect_is_an_error(runs, capsys, words, flag):

@@ -92,7 +92,7 @@ def test_labelled_groups_share_the_panels_in_the_order_of_the_study(four):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_figures_for_a_paper_have_the_width_of_a_column_and_readable_fonts(four, width):
     with paper(width):
-        for name, figure in figures(selection_of(four, Study(labels=LABELS), chance={"": 50.0})):
+        for name, figure in figures(selection_of(four, Study(labels=LABELS), chance=50.0)):
             assert figure.get_figwidth() == WIDTHS[width], name
             assert figure.get_figheight() <= 9, name
             figure.draw_without_rendering()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from roberta_small.analysis.features import accuracy, cost, curves, exports, runs, seeds
 from roberta_small.analysis.features.best_settings.choice import BEST_SETTINGS
-from roberta_small.analysis.features.pretraining.scores import PRETRAINING
-from roberta_small.analysis.features.suite.comparison import SUITE
+from roberta_small.analysis.features.suite import SUITE
 from roberta_small.analysis.presentation import Feature
 
 FEATURES: dict[str, Feature] = {
@@ -17,7 +16,6 @@ FEATURES: dict[str, Feature] = {
     "predictions": accuracy.PREDICTIONS,
     "accuracy": accuracy.ACCURACY_TABLE,
     "best-settings": BEST_SETTINGS,
-    "pretraining": PRETRAINING,
     "cost": cost.COST,
     "suite": SUITE,
     "scalars": exports.SCALARS,

@@ -238,7 +238,7 @@ def draw_curves_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
     yield (
         f"{query.metric}_per_epoch",
         draw_curves(
-            selection.table, query.metric, ddof=query.ddof, chance=query.chance.get(""),
+            selection.table, query.metric, ddof=query.ddof, chance=query.chance,
             reference=selection.reference, reported=query.reported, study=selection.study,
         ),
     )  # fmt: skip

@@ -14,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from roberta_small.analysis.features.pretraining.tokens import PRETRAIN_ARM
 from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import Selection
 from roberta_small.analysis.read.long_table import GROUP
@@ -27,6 +26,7 @@ from roberta_small.common.metrics import LOSS, digits, in_percent, logged
 from roberta_small.common.tables import Table, shortest
 
 MODEL_INDEX = "model-index"
+PRETRAIN_ARM = "pretrain"
 COLUMNS = ["run", "tag", "step", "value"]
 """The columns of scalars."""
 TASK = "text-classification"

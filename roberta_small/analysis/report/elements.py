@@ -86,13 +86,12 @@ def top_section(name: str, title: str, parts: Iterable[str]) -> str:
     )
 
 
-def bullets(texts: Sequence[str], *, prefix: str = "", style: str = "") -> list[str]:
-    """The texts as a list, each after a bold `prefix`; nothing for no texts."""
+def cautions(texts: Sequence[str]) -> list[str]:
+    """The texts as a list; nothing for no texts."""
     if not texts:
         return []
-    bold = f"<strong>{html.escape(prefix)}</strong> " if prefix else ""
-    items = "\n".join(f"<li>{bold}{html.escape(text)}</li>" for text in texts)
-    return [f'<ul class="{style}">\n{items}\n</ul>' if style else f"<ul>\n{items}\n</ul>"]
+    items = "\n".join(f"<li>{html.escape(text)}</li>" for text in texts)
+    return [f'<ul class="cautions">\n{items}\n</ul>']
 
 
 def links(sections: Iterable[tuple[str, str]]) -> str:
@@ -171,12 +170,6 @@ def provenance(group: GroupFacts) -> str:
     )
     details = f"<details><summary>Commands</summary>{commands}</details>" if commands else ""
     return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: `a, b and c`."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def group_facts(runs: Sequence[LoggedRun]) -> list[GroupFacts]:

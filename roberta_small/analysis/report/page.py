@@ -39,7 +39,7 @@ from roberta_small.analysis.report.comparisons import (
 )
 from roberta_small.analysis.report.elements import (
     Section,
-    bullets,
+    cautions,
     chosen,
     drawings,
     group_facts,
@@ -97,7 +97,7 @@ def render_report(
     drawn = drawings(
         ((name.removeprefix(prefix), figure) for name, figure in figures(selection, baseline)), CAPTIONS
     )
-    warnings = bullets(_warnings(selection), style="cautions")
+    warnings = cautions(_warnings(selection))
     results = [*warnings, *chosen(tables, "overview"), *chosen(drawn, "seeds")]
     top = [top_section("results", "Results", results)]
     return page(title, _lede(selection, baseline), top, _sections(selection, tables, drawn, audit))

@@ -166,7 +166,6 @@ register(
         digits=2,
         from_confusion=accuracy,
         description="percent",
-        chance=lambda classes: 100 / classes,
     )
 )
 register(
@@ -176,7 +175,6 @@ register(
         from_confusion=macro_f1,
         heading="macro-F1",
         description="mean F1 of the classes that occur or are predicted",
-        chance=lambda classes: 1 / classes,
     )
 )
 register(
@@ -186,7 +184,6 @@ register(
         from_confusion=mcc,
         heading="MCC",
         description="Matthews correlation; 0 if all labels or all predictions are of one class",
-        chance=lambda classes: 0.0,
     )
 )
 register(

@@ -70,13 +70,6 @@ class Metric:
     """Column heading in the table of `eval evaluate`; default: the name with spaces."""
     description: str = ""
     """Definition and source; written to the JSON of `eval evaluate`."""
-    chance: Callable[[int], float] | None = None
-    """Number of classes -> value of uniform guessing on balanced classes; None if it is not defined."""
-
-    @property
-    def perfect(self) -> float:
-        """The best value of a metric with `chance`."""
-        return 100.0 if self.unit == "%" else 1.0
 
     def __post_init__(self) -> None:
         of_sums = {

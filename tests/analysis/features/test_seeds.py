@@ -75,7 +75,7 @@ def test_the_expected_best_of_n(runs):
 
 
 def test_which_figures_there_are(runs, tmp_path):
-    names = [name for name, _ in figures(selection_of(runs, chance={"": 50.0}))]
+    names = [name for name, _ in figures(selection_of(runs, chance=50.0))]
     assert names == ["accuracy_per_epoch", "accuracy_seeds", "accuracy_expected"]
     write_run(tmp_path / "one", "random", 1, [50.0], [51.0])
     assert [name for name, _ in figures(selection_of(tmp_path / "one"))] == names[:2]

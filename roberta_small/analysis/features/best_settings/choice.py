@@ -323,7 +323,7 @@ def _draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
     yield (
         f"{query.metric}_best_settings",
         draw_best_settings(
-            selection.table, data, query.metric, ddof=query.ddof, chance=query.chance.get(""),
+            selection.table, data, query.metric, ddof=query.ddof, chance=query.chance,
             reported=query.reported, study=query.study,
         ),
     )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Scores after fine-tuning against the number of pre-training tokens: table and figures."""

@@ -1,0 +1,437 @@
+"""Methods compared over several data sets: scores of each, mean ranks, interquartile means and a figure.
+
+The data sets are in one folder or archive (`common.suite`), or given as NAME=PATH each. Statistics over data
+sets follow Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", with
+data sets as tasks.
+
+Frame of a suite: data_set, group, arm, init, seed, value (at the best checkpoint).
+
+Shapes: R runs of a group, T data sets, G groups, D bootstrap samples.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from roberta_small.analysis.features.best_settings.choice import chosen_settings, number_tried
+from roberta_small.analysis.presentation import CHOICE, Computed, Feature
+from roberta_small.analysis.query import Query, ResolvedQuery, Selection, found_runs
+from roberta_small.analysis.read.long_table import GROUP, read_runs
+from roberta_small.analysis.read.runs import LoggedRun, select_finished
+from roberta_small.analysis.scoring import BEST, summarize
+from roberta_small.analysis.study import NO_STUDY, Study, names_of
+from roberta_small.analysis.style import finish, group_styles, legend_below, literal, paper_inches, wrap
+from roberta_small.common import archive, metrics
+from roberta_small.common import suite as layout
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.metrics import label, number
+from roberta_small.common.run import split_arm
+from roberta_small.common.statistics import DRAWS, LEVEL, NONE, SEED, Interval, Values
+from roberta_small.common.tables import PERCENT, Mean, Table, interval, mean_std_cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TRIMMED = 0.25
+"""Fraction of the values below and above the interquartile mean."""
+FEW = 10
+"""With fewer runs per data set, the percentile bootstrap is noticeably too narrow."""
+WIDTH_INCHES = 6.4
+GAP = 0.5
+"""Space between two data sets, in lines; each group of a data set has a line."""
+LINE_INCHES = 0.2
+
+
+def is_suite(words: Sequence[str], pattern: str | None = None) -> bool:
+    """Whether the words of a command line are several data sets, or the folder of several."""
+    if len(words) > 1 or layout.is_named(words[0]):
+        return True
+    folder = archive.opened(words[0])
+    return (
+        pattern is None
+        and folder.is_dir()
+        and len(layout.data_sets(folder)) > 1
+        and not layout.has_runs(folder)
+    )
+
+
+def find_data_sets(words: Iterable[str]) -> dict[str, str]:
+    """Name -> folder or archive of each data set, from NAME=PATH and from folders of suites.
+
+    Raises `UserError` for a folder that is not that of a suite, for fewer than two data sets, and as
+    `common.suite.split_named`.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        if layout.is_named(word):
+            more = layout.split_named("RUNS", [word])
+        else:
+            more = {name: str(path) for name, path in _below(word).items()}
+        for name in more:
+            if name in found:
+                raise UserError(f"{word}: another data set is named '{name}' too; write NAME=PATH")
+            if name in GROUP:
+                raise UserError(f"{word}: '{name}' is the name of a column; choose another: NAME=PATH")
+        found |= more
+    if len(found) < 2:
+        raise UserError(f"{', '.join(found)}: a single data set; give several, or use `roberta-small tables`")
+    layout.split_named("RUNS", [f"{name}={path}" for name, path in found.items()])
+    return found
+
+
+def _below(word: str) -> Mapping[str, os.PathLike[str]]:
+    """The data sets below the folder of a suite."""
+    folder = archive.opened(word)
+    if not folder.is_dir():
+        raise UserError(f"{word}: no such folder; give the folder of a suite or NAME=PATH")
+    found = layout.data_sets(folder)
+    if layout.has_runs(folder):
+        if not found:
+            raise UserError(f"{word}: contains the runs of one data set; write NAME={word}")
+        logger.warning("%s: runs that are not below the folder of a data set are ignored", word)
+    if not found:
+        raise UserError(f"{word}: contains no <data set>/<method>/<init>/seed<N>/; write NAME=PATH for each")
+    return found
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The runs of several data sets, and their scores at the best checkpoints."""
+
+    query: ResolvedQuery
+    values: pd.DataFrame
+    """The frame of a suite, in the order of the study and of the data sets."""
+    diverged: Sequence[str] = ()
+    settings: Mapping[str, Mapping[str, str]] | None = None
+    """With --best-settings: data set -> group -> selected setting, for groups with several."""
+
+    @property
+    def data_sets(self) -> list[str]:
+        """The names of the data sets, in order."""
+        return list(dict.fromkeys(self.values["data_set"]))
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """data_set, arm, init, n, mean, std."""
+        data = summarize(self.values, ["data_set", *GROUP], "value", ddof=self.query.ddof)
+        return _by_data_set(data, self.data_sets)
+
+    def computed(self) -> Computed:
+        """Scores by data set, and statistics over all data sets if groups are comparable on all of them."""
+        values_of, excluded = comparable(self.values)
+        tables = [_scores_table(self, notes=excluded if not values_of else ())]
+        if values_of:
+            tables.append(_aggregates_table(self, values_of, excluded))
+        return Computed(tables)
+
+    def figures(self) -> Iterator[tuple[str, Figure]]:
+        """(name, figure) pairs."""
+        query = self.query
+        figure = draw_by_data_set(
+            self.values, self.summary, query.metric, subset=query.reported, study=query.study
+        )
+        yield f"{query.metric}_by_data_set", figure
+
+
+SUITE = Feature(
+    "methods compared over several data sets: scores, mean ranks, interquartile means",
+    CHOICE | {"ddof", "best_settings"},
+    ("suite", "aggregates"),
+    Suite.computed,
+    Suite.figures,
+    frozenset({"ddof", "best_settings"}),
+    several=True,
+)
+
+
+def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -> Suite:
+    """The finished runs of these data sets that the query selects, and their scores.
+
+    Prints a summary of the runs on standard error. Raises `UserError` as `find_data_sets` and, with the name
+    of the data set, as `select`; also if the data sets would be reported on different subsets.
+    """
+    paths = find_data_sets(words)
+    runs, query = _selected_runs(paths, query, pattern)
+    query = query.with_metrics([run for found in runs.values() for run in found])
+    tables = {name: _in_data_set(name, read_runs, found, query.accuracies) for name, found in runs.items()}
+    resolved = {name: query.resolve(table) for name, table in tables.items()}
+    if len({(one.subset, one.reported) for one in resolved.values()}) > 1:
+        texts = (f"{one.reported} (selected on {one.subset}) for {name}" for name, one in resolved.items())
+        raise UserError(
+            f"different splits would be compared: {', '.join(texts)}; give --split and --choose-on"
+        )
+    shared = next(iter(resolved.values()))
+    frames, settings, left_out = [], {}, []
+    for name, table in tables.items():
+        selection = Selection(shared, runs[name], table)
+        values, settings[name] = _in_data_set(name, _scores, selection)
+        frames.append(values.assign(data_set=name))
+        left_out += [f"{name}: {run}" for run in selection.diverged]
+    values = shared.study.sorted(pd.concat(frames, ignore_index=True))
+    return Suite(shared, _by_data_set(values, paths), left_out, settings if shared.best_settings else None)
+
+
+def _by_data_set(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """The rows in the order of their data sets."""
+    place = {name: index for index, name in enumerate(names)}
+    return frame.sort_values("data_set", key=lambda found: found.map(place), kind="stable", ignore_index=True)
+
+
+def _selected_runs(
+    paths: Mapping[str, str], query: Query, pattern: str | None
+) -> tuple[dict[str, list[LoggedRun]], Query]:
+    """The finished runs of the selected groups by data set; the study is resolved for all of them."""
+    found = {name: _in_data_set(name, found_runs, path, pattern, f"{name}: ") for name, path in paths.items()}
+
+    def group_of(run: LoggedRun) -> str:
+        return f"{run.method}/{run.init}" if query.best_settings else run.group
+
+    study = query.study.resolve(sorted({group_of(run) for runs in found.values() for run in runs}))
+    selected = {}
+    for name, runs in found.items():
+        runs = [run for run in runs if group_of(run) in study.selected]
+        if not runs:
+            raise UserError(f"data set {name}: no run of the selected groups; leave the data set out")
+        selected[name] = _in_data_set(name, select_finished, runs, query.include_unfinished)
+    return selected, replace(query, study=study)
+
+
+def _in_data_set(name: str, call: Callable[..., T], *arguments: object) -> T:
+    """`call(*arguments)`; the message of a `UserError` names the data set."""
+    try:
+        return call(*arguments)
+    except UserError as error:
+        raise UserError(f"data set {name}: {error}") from None
+
+
+def _scores(selection: Selection) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The metric of each run at its best checkpoint, and the selected settings with --best-settings."""
+    values = selection.values
+    values = values[values["at"] == BEST].drop(columns="at")
+    if not selection.query.best_settings:
+        return values, {}
+    data = chosen_settings(selection)
+    values = values.merge(data.loc[data["chosen"], GROUP], on=GROUP)
+    values = values.assign(arm=[split_arm(arm)[0] for arm in values["arm"]])
+    several = data[data["chosen"] & (number_tried(data) > 1)]
+    settings = dict(zip(several["family"] + "/" + several["init"], several["label"], strict=True))
+    return values.assign(group=names_of(values[GROUP])), settings
+
+
+def comparable(values: pd.DataFrame) -> tuple[dict[str, Values], list[str]]:
+    """Group -> (R, T) values of the groups with the same seeds on every data set, and notes on the others.
+
+    Runs of seeds that another data set lacks are excluded.
+    """
+    data_sets = list(dict.fromkeys(values["data_set"]))
+    found, missing, dropped = {}, [], []
+    for group, rows in values.groupby("group", sort=False):
+        wide = rows.pivot(index="seed", columns="data_set", values="value").reindex(columns=data_sets)
+        whole = wide.dropna()
+        if whole.empty:
+            absent = [name for name in data_sets if wide[name].isna().all()]
+            missing.append(f"{group} ({', '.join(absent) or 'no common seed'})")
+            continue
+        found[group] = whole.to_numpy(dtype=float)
+        if len(seeds := wide.index.difference(whole.index)):
+            dropped.append(f"{group} seed {', '.join(map(str, seeds))}")
+    notes = []
+    if missing:
+        notes.append(f"Excluded, without runs on all data sets (missing): {enumerate_some(missing, 10)}.")
+    if dropped:
+        notes.append(f"Excluded seeds, which not all data sets have: {enumerate_some(dropped, 10)}.")
+    return found, notes
+
+
+def mean_ranks(means_GT: Values, *, lower: bool = False) -> Values:
+    """(G,) mean over data sets of the rank of each group; 1 is best, ties have the mean of their ranks."""
+    from scipy.stats import rankdata
+
+    means_GT = np.round(means_GT, 9)  # so that rounding errors of the mean do not break ties
+    return rankdata(means_GT if lower else -means_GT, axis=0).mean(axis=1)
+
+
+def interquartile_mean(x_RT: Values) -> tuple[float, Interval]:
+    """The mean of the middle half of all values (section 4.3), and its stratified bootstrap interval.
+
+    Runs are drawn with replacement within each data set; the data sets stay the same. A single run has no
+    interval.
+    """
+    from scipy.stats import trim_mean
+
+    value = float(trim_mean(x_RT, TRIMMED, axis=None))
+    if len(x_RT) < 2:
+        return value, NONE
+    random = np.random.default_rng(SEED)
+    index_DRT = random.integers(len(x_RT), size=(DRAWS, *x_RT.shape))
+    drawn_DRT = np.take_along_axis(x_RT[None], index_DRT, axis=1)
+    means_D = trim_mean(drawn_DRT.reshape(DRAWS, -1), TRIMMED, axis=1)
+    low, high = np.quantile(means_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return value, (float(low), float(high))
+
+
+def aggregate(values_of: Mapping[str, Values], *, lower: bool = False, scale: bool = True) -> pd.DataFrame:
+    """Statistics of each group of `comparable` over all data sets, one row per group.
+
+    Columns: `arm`, `init`, `data_sets` and `n` (numbers; `n` runs on each data set), `rank`, `mean` (of the
+    means of the data sets), `iqm`, `iqm_low`, `iqm_high`. Without `scale` (a metric whose values on different
+    data sets cannot be averaged), the last four are NaN.
+    """
+    ranks_G = mean_ranks(np.stack([x_RT.mean(axis=0) for x_RT in values_of.values()]), lower=lower)
+    rows = []
+    for (group, x_RT), rank in zip(values_of.items(), ranks_G, strict=True):
+        iqm, (low, high) = interquartile_mean(x_RT) if scale else (math.nan, NONE)
+        arm, _, init = group.rpartition("/")
+        rows.append({
+            "arm": arm, "init": init, "data_sets": x_RT.shape[1], "n": len(x_RT), "rank": float(rank),
+            "mean": float(x_RT.mean()) if scale else math.nan,
+            "iqm": iqm, "iqm_low": low, "iqm_high": high,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _scores_table(suite: Suite, notes: Sequence[str] = ()) -> Table:
+    """Mean and standard deviation over seeds, with a row for each arm and init and a column per data set."""
+    query, summary = suite.query, suite.summary
+    metric, subset = query.metric, query.reported
+    groups = list(dict.fromkeys(names_of(summary)))
+    row_of = {group: row for row, group in enumerate(groups)}
+    cells = [dict.fromkeys(suite.data_sets, "–") for _ in groups]
+    means = []
+    for group, row in zip(names_of(summary), summary.to_dict("records"), strict=True):
+        name = row["data_set"]
+        cells[row_of[group]][name] = mean_std_cell(row["mean"], row["std"], metric, row["n"])
+        means.append(Mean(row_of[group], name, group, BEST, name, metric, row["mean"], tested=False))
+    left_out = enumerate_some(suite.diverged, 10)
+    return Table(
+        name="suite",
+        caption=f"{subset.capitalize()} {label(metric)} by data set, mean ± std over seeds (n)",
+        notes=(
+            query.note,
+            f"std: {query.std_note}. –: no finished run.",
+            *([f"Excluded, without a finite value at a best checkpoint: {left_out}."] if left_out else []),
+            *_setting_notes(suite),
+            *notes,
+        ),
+        data=summary.assign(metric=metric, subset=subset, ddof=query.ddof, best_checkpoint=query.note),
+        shown=summary[GROUP].drop_duplicates().reset_index(drop=True).join(pd.DataFrame(cells)),
+        groups=tuple(groups),
+        means=tuple(means),
+    )
+
+
+def _setting_notes(suite: Suite) -> list[str]:
+    """A note on the settings that --best-settings selected."""
+    if suite.settings is None:
+        return []
+    texts = [
+        f"{name}: " + ", ".join(f"{group} {setting}" for group, setting in found.items())
+        for name, found in suite.settings.items()
+        if found
+    ]
+    query = suite.query
+    rule = f"Settings: for each data set, the one with the best mean of {label(query.by)} on {query.subset}"
+    return [f"{rule}. {'; '.join(texts)}." if texts else f"{rule}; no method has several."]
+
+
+def _aggregates_table(suite: Suite, values_of: Mapping[str, Values], excluded: Sequence[str]) -> Table:
+    """The frame of `aggregate`; `excluded` are notes on what it leaves out."""
+    query = suite.query
+    metric = query.metric
+    # Values of a loss or an error have another scale on each data set.
+    registered = metrics.find(metric)
+    scale = registered is not None and registered.higher_is_better
+    data = aggregate(values_of, lower=query.lower, scale=scale)
+    shown = data[[*GROUP, "n"]].assign(rank=[f"{rank:.2f}" for rank in data["rank"]])
+    notes = [
+        f"Data sets, with equal weight: {', '.join(suite.data_sets)}. n: runs on each of them.",
+        "rank: that of the mean over seeds, averaged over the data sets; 1 is best. It depends on the "
+        "methods that are compared.",
+    ]
+    if scale:
+        for key in ("mean", "iqm"):
+            shown[key] = [number(value, metric) for value in data[key]]
+        ends = zip(data["iqm_low"], data["iqm_high"], strict=True)
+        shown[f"iqm {PERCENT}"] = [interval(low, high, metric) for low, high in ends]
+        notes.append(
+            f"iqm: interquartile mean, the mean of the middle half of all runs (Agarwal et al. 2021). "
+            f"{PERCENT}: stratified bootstrap, {DRAWS:,} samples of the runs, seed {SEED}. It covers other "
+            "seeds, not other data sets."
+        )
+        if (fewest := int(data["n"].min())) < FEW:
+            notes.append(f"With {count(fewest, 'run')} per data set, the interval is too narrow or missing.")
+    else:
+        notes.append(f"{label(metric)} has another scale on each data set, so it is not averaged.")
+    over = count(len(suite.data_sets), "data set")
+    return Table(
+        name="aggregates",
+        caption=f"{query.reported.capitalize()} {label(metric)} over {over}",
+        notes=(*notes, *excluded),
+        data=data.assign(metric=metric, subset=query.reported, level=LEVEL, draws=DRAWS),
+        shown=shown,
+        groups=tuple(names_of(data)),
+    )
+
+
+def draw_by_data_set(
+    values: pd.DataFrame,
+    summary: pd.DataFrame,
+    metric: str,
+    *,
+    subset: str = "test",
+    study: Study = NO_STUDY,
+) -> Figure:
+    """For each data set, the runs of each group as dots, with mean and standard deviation.
+
+    `values` is the frame of a suite, `summary` has the columns `data_set`, `arm`, `init`, `mean` and `std`.
+    """
+    from matplotlib.figure import Figure
+
+    study = study.resolved_for(values)
+    groups = study.ordered(names_of(summary))
+    style_of = group_styles(groups, study)
+    present = set(zip(summary["data_set"], names_of(summary), strict=True))
+    data_sets = list(dict.fromkeys(values["data_set"]))
+    line_of: dict[tuple[str, str], float] = {}
+    ends: list[tuple[float, float]] = []
+    for name in data_sets:
+        lines = [group for group in groups if (name, group) in present]
+        line_of |= {(name, group): GAP * len(ends) + len(line_of) + row for row, group in enumerate(lines)}
+        ends.append((line_of[name, lines[0]], line_of[name, lines[-1]]))
+    page = paper_inches()
+    height = 1.3 + LINE_INCHES * (ends[-1][1] + 1) + 0.15 * len(groups)
+    figure = Figure(figsize=(page or WIDTH_INCHES, height if page is None else 0.8 * height))
+    figure.set_layout_engine("constrained")
+    panel = figure.subplots()
+    for group in groups:
+        style = {"color": style_of[group]["color"], "marker": style_of[group]["marker"], "linestyle": "none"}
+        mine, rows = values[values["group"] == group], summary[names_of(summary) == group]
+        panel.plot(
+            mine["value"], [line_of[name, group] for name in mine["data_set"]],
+            markersize=4, alpha=0.45, markeredgecolor="none", **style,
+        )  # fmt: skip
+        panel.errorbar(
+            rows["mean"], [line_of[name, group] for name in rows["data_set"]], xerr=rows["std"].fillna(0),
+            markersize=6, capsize=2, label=wrap(study.label(group)), **style,
+        )  # fmt: skip
+    for first, _ in ends[1:]:
+        panel.axhline(first - (1 + GAP) / 2, color="0.8", linewidth=0.8)
+    panel.set_yticks([(first + last) / 2 for first, last in ends], [wrap(name, 20) for name in data_sets])
+    panel.set_ylim(ends[-1][1] + 0.7, -0.7)
+    panel.set_xlabel(literal(f"{label(metric)} on {subset} at the best checkpoint"))
+    finish(panel, grid="x")
+    legend_below(figure, title="large: mean ± standard deviation over seeds; small: runs")
+    return figure

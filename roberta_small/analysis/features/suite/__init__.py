@@ -1,1 +1,0 @@
-"""Methods compared over several data sets: tables, figures and a report."""
