@@ -9,7 +9,7 @@ study=docs/paper/study.toml
 mkdir -p "$out"
 roberta-small tables $runs --table seeds --study $study --format latex > "$out/seeds.tex"
 roberta-small compare $runs --study $study --table comparison --format latex > "$out/comparison.tex"
-roberta-small figures $runs --study $study --width one-column --figure-format pdf --out "$out"
+roberta-small figures $runs --study $study --figure-format pdf --out "$out"
 cp docs/paper/paper.tex "$out"
 cd "$out"
 latexmk -pdf -interaction=nonstopmode -halt-on-error paper.tex > latexmk.txt || { tail -n 40 latexmk.txt; exit 1; }

@@ -15,15 +15,11 @@ from roberta_small.analysis.features.exports import MODEL_INDEX, model_index
 from roberta_small.analysis.features.runs import list_runs
 from roberta_small.analysis.features.suite import Suite, is_suite, read_suite
 from roberta_small.analysis.options import (
-    CHOICE,
     PRESENTATION,
-    SELECTION,
     Output,
     add,
     add_command,
     add_shared,
-    check_effect,
-    given_of,
     output_of,
     query_of,
 )
@@ -43,7 +39,7 @@ EXAMPLES = """examples:
   roberta-small runs tensorboard-logs --pattern '{init}/{seed}/{subset}'
   roberta-small tables runs
   roberta-small tables runs --ddof 0 --ties earliest --metric macro_f1 --by loss
-  roberta-small tables runs --label 'fairseq/random=Random' --baseline fairseq/random --digits 1 --bold
+  roberta-small tables runs --study study.toml --baseline fairseq/random
   roberta-small tables runs --study study.toml --table table1 --format latex > table.tex
   roberta-small tables runs --table seeds accuracy --audit audit.json --out results
   roberta-small tables runs --table best-settings
@@ -57,7 +53,7 @@ EXAMPLES = """examples:
   roberta-small compare runs --reference results/cls-books/published.csv
   roberta-small figures runs --out results --figure-format png svg --chance 50
   roberta-small figures runs --out results --reference published.csv
-  roberta-small figures runs --study study.toml --width one-column --figure-format pdf --out figures
+  roberta-small figures runs --study study.toml --figure-format pdf --out figures
   roberta-small figures runs --figure best-settings cost --out results
   roberta-small report runs --out report.html
   roberta-small report runs --baseline fairseq/random --out report.html
@@ -68,14 +64,14 @@ FIGURE_NAMES = [name for name, one in FEATURES.items() if one.draw]
 DEFAULT_TABLES = ("table1", "table2")
 DEFAULT_FIGURES = ("curves", "seeds", "expected", "predictions")
 OF_TABLES = (
-    *PRESENTATION, "ddof", "baseline", "bold", "reference", "at", "test_size", "audit", "duplicates", "pairs",
+    *PRESENTATION, "ddof", "baseline", "reference", "at", "test_size", "audit", "duplicates", "pairs",
     "best_settings", "data_set",
 )  # fmt: skip
 OF_FIGURES = (
-    "ddof", "reference", "test_size", "audit", "best_settings", "chance", "figure_format", "width",
+    "ddof", "reference", "test_size", "audit", "best_settings", "chance", "figure_format",
 )  # fmt: skip
 OF_REPORT = (
-    "ddof", "reference", "test_size", "audit", "chance", "at", "baseline", "bold", "pairs", "all_pairs",
+    "ddof", "reference", "test_size", "audit", "chance", "at", "baseline", "pairs", "all_pairs",
 )  # fmt: skip
 
 
@@ -167,19 +163,15 @@ def _runs(options: argparse.Namespace) -> None:
 
 
 def _tables(options: argparse.Namespace) -> None:
-    query, output, given = query_of(options), output_of(options), given_of(options)
+    query, output = query_of(options), output_of(options)
     sources, pattern = options.runs, options.pattern
     with decimals(query.study.digits):
         if output.format == MODEL_INDEX:
-            uses = {*CHOICE, *SELECTION, "format", "data_set"}
-            check_effect(given, uses, f"--format {MODEL_INDEX}")
             if output.names:
                 raise UsageError(f"--table: has no effect on --format {MODEL_INDEX}; omit it")
             print(model_index(select(_single(sources), query, pattern=pattern)), end="")
             return
         found = _chosen("table", output.names, sources, pattern, DEFAULT_TABLES)
-        uses = {*PRESENTATION, *SELECTION}.union(*(one.uses for one in found.values()))
-        check_effect(given, uses, _titles(found.values()))
         selection = _read(sources, query, pattern, found)
         features = dict.fromkeys(found.values())
         computed = {feature: feature.compute(selection) for feature in features if feature.compute}
@@ -199,12 +191,9 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace) -> None:
-    query, output, given = query_of(options), output_of(options, "figure"), given_of(options)
+    query, output = query_of(options), output_of(options, "figure")
     sources, pattern = options.runs, options.pattern
     found = _chosen("figure", output.names, sources, pattern, DEFAULT_FIGURES)
-    uses = {"out", "figure_format", "width", *CHOICE, *SELECTION}
-    uses = uses.union(*(one.draws_with for one in found.values()))
-    check_effect(given, uses, _titles(found.values()))
     with decimals(query.study.digits):
         selection = _read(sources, query, pattern, found)
         figures = (pair for feature in found.values() if feature.draw for pair in feature.draw(selection))
@@ -255,6 +244,8 @@ def _read(
     """What the features `found` read: several data sets, or the only one."""
     if any(feature.several for feature in found.values()):
         return read_suite(sources, query, pattern)
+    if query.best_settings:
+        raise UsageError("--best-settings: for several data sets; for one use --table best-settings")
     return select(_single(sources), query, pattern=pattern)
 
 
@@ -263,12 +254,6 @@ def _single(sources: Sequence[str]) -> str:
     if len(sources) > 1:
         raise UserError(f"{' '.join(sources)}: several data sets; give one, or omit --table and --figure")
     return sources[0]
-
-
-def _titles(features: Iterable[Feature]) -> str:
-    """The names of these features."""
-    chosen = set(features)
-    return ", ".join(name for name, feature in FEATURES.items() if feature in chosen)
 
 
 def _show(computed: Iterable[Computed], query: ResolvedQuery, output: Output) -> None:

@@ -1,14 +1,14 @@
 """The options of the commands, each described once, and the values made from them.
 
 A command adds its options by name with `add`, and turns what was parsed into a `Query` and an `Output`. Every
-option is None unless it is given, so that `check_effect` can report one that has no effect.
+option is None unless it is given.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,11 +16,10 @@ from roberta_small.analysis.compare import PAIRINGS
 from roberta_small.analysis.published import OPTIONAL, REQUIRED
 from roberta_small.analysis.query import DEFAULT_METRIC, Query
 from roberta_small.analysis.scoring import TIE_RULES
-from roberta_small.analysis.study import MOST_DIGITS, WIDTHS, Study, read_study
+from roberta_small.analysis.study import Study, read_study
 from roberta_small.analysis.style import FORMATS as FIGURE_FORMATS
 from roberta_small.common.cli import Collect, Parser, positive
 from roberta_small.common.data_folder import NOTIONS
-from roberta_small.common.errors import UsageError
 from roberta_small.common.files import escaped
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.common.metrics import DIRECTIONS
@@ -31,8 +30,8 @@ DATA_SETS = (
     f"{RUNS}; of several data sets: their folder (<data set>/<method>/<init>/seed<N>/), or NAME=FOLDER each"
 )
 CHOICE = ("metric", "by", "subset", "ties", "direction", "reported")
-SELECTION = ("include_unfinished", "accuracies", "study", "groups", "exclude", "order", "labels", "digits")
-PRESENTATION = ("format", "wide", "captions", "latex_labels", "out")
+SELECTION = ("include_unfinished", "accuracies", "study", "groups")
+PRESENTATION = ("format", "out")
 
 
 def _number(text: str) -> float:
@@ -52,22 +51,12 @@ def _difference(text: str) -> float:
     return value
 
 
-def _digits(text: str) -> int:
-    if not (text.isdecimal() and int(text) <= MOST_DIGITS):
-        raise argparse.ArgumentTypeError(f"{text} is not an integer from 0 to {MOST_DIGITS}")
-    return int(text)
-
-
 def _flag(text: str) -> dict[str, Any]:
     return {"action": "store_true", "default": None, "help": text}
 
 
 def _words(metavar: str, text: str, **more: Any) -> dict[str, Any]:
     return {"nargs": "+", "action": Collect, "metavar": metavar, "help": text, **more}
-
-
-def _repeated(metavar: str, text: str) -> dict[str, Any]:
-    return {"action": "append", "type": escaped, "metavar": metavar, "help": f"{text}; repeatable"}
 
 
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -108,7 +97,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "study": ("--study", {
         "metavar": "FILE",
-        "help": "TOML file with names, order and selection of groups, captions, ...; options override it "
+        "help": "TOML file with names, order and selection of groups, digits, captions, ... "
         "(docs/how-to/analysis.md)",
     }),
     "groups": ("--groups", _words(
@@ -116,20 +105,11 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "only these groups, METHOD/INIT each, in this order (default: all); for `compare` also "
         "FOLDER:METHOD/INIT, of another folder",
     )),
-    "exclude": ("--exclude", _words("GROUP", "all groups except these", type=escaped)),
-    "order": ("--order", _words("GROUP", "groups to show first, in this order", type=escaped)),
-    "labels": ("--label", _repeated(
-        "GROUP=TEXT", "displayed name of a group, for example 'fairseq/random=Random'"
-    )),
-    "digits": ("--digits", {
-        "type": _digits, "metavar": "N", "help": "decimals of all metrics (default: those of the metric)",
-    }),
     "baseline": ("--baseline", {
         "type": escaped, "metavar": "GROUP",
         "help": "group that the others are compared with: marks of significant differences in tables of "
         "means, comparisons with it alone in `compare` and `report`",
     }),
-    "bold": ("--bold", _flag("the best means in bold")),
     "pairs": ("--pair", {
         "nargs": 2, "type": escaped, "action": "append", "metavar": ("A", "B"),
         "help": "compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count "
@@ -180,19 +160,9 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "choices": FORMATS,
         "help": "format of the printed tables; csv prints a single one, see --table (markdown)",
     }),
-    "wide": ("--wide", _flag("all columns in Markdown and LaTeX; CSV and JSON always have them")),
-    "captions": ("--caption", _repeated("[TABLE=]TEXT", "caption of a table, or of the only one")),
-    "latex_labels": ("--latex-label", _repeated(
-        "[TABLE=]LABEL", "\\label of a table in LaTeX (tab:TABLE)"
-    )),
     "out": ("--out", {"metavar": "DIR", "help": "folder to also write the tables to, in every format"}),
     "figure_format": ("--figure-format", {
         "nargs": "+", "choices": FIGURE_FORMATS, "help": "formats of the figures (png)",
-    }),
-    "width": ("--width", {
-        "choices": WIDTHS,
-        "help": "width of the figures for a paper "
-        f"({', '.join(f'{name}: {inches:g} in' for name, inches in WIDTHS.items())}; default: for a screen)",
     }),
 }  # fmt: skip
 """Name of an option, as the field of `Query`, `Study` or `Output` -> its flag and arguments."""
@@ -276,15 +246,3 @@ def _fields(kind: type, given: dict[str, Any]) -> dict[str, Any]:
     """The values that are given for the fields of a data class."""
     names = [one.name for one in fields(kind)]
     return {name: given[name] for name in names if given.get(name) is not None}
-
-
-def given_of(options: argparse.Namespace) -> list[str]:
-    """The names of the options that are given."""
-    return [name for name in OPTIONS if vars(options).get(name) is not None]
-
-
-def check_effect(given: Iterable[str], uses: Collection[str], what: str) -> None:
-    """Raise `UsageError` for a given option that `what` does not use."""
-    for name in given:
-        if name not in uses:
-            raise UsageError(f"{OPTIONS[name][0]}: has no effect on {what}; omit it")

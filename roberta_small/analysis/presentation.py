@@ -33,12 +33,6 @@ LABELLED = {HEADING: "group_label", "a": "a_label", "b": "b_label"}
 """Columns of labels that are added to CSV and JSON."""
 
 
-CHOICE = frozenset({"metric", "by", "subset", "ties", "direction", "reported"})
-"""The options that choose checkpoints and what is reported of them."""
-MEANS = CHOICE | {"ddof", "baseline", "bold"}
-"""Those of tables of means."""
-
-
 @dataclass(frozen=True)
 class Computed:
     """Tables, and the frame of `scores` from which significance marks in them are computed, if any."""
@@ -68,15 +62,11 @@ class Feature:
 
     text: str
     """One line for --help."""
-    uses: frozenset[str] = frozenset()
-    """The options that its tables use, in addition to those of every selection."""
     tables: tuple[str, ...] = ()
     """The names of its tables; some may be missing, depending on the runs."""
     compute: Callable[[Any], Computed] | None = None
     """Of a `Selection`, or of a `Suite`."""
     draw: Draw | None = None
-    draws_with: frozenset[str] = frozenset()
-    """The options that its figures use, in addition to those of every selection and `CHOICE`."""
     several: bool = False
     """Whether it reads several data sets."""
 
@@ -96,8 +86,6 @@ def present(
     tests of each table; `family` is a frame of `compare_groups` with which the marks agree instead. Without
     both there are no marks.
     `wide` overrides that of the study; `directions` are those of metrics whose name does not define it.
-    Raises `UserError` for a caption or LaTeX label of a table that is not there, and for one without the name
-    of a table if there are several.
     """
     return present_all([Computed(tables, values)], study, family=family, wide=wide, directions=directions)
 
@@ -112,12 +100,6 @@ def present_all(
 ) -> list[Table]:
     """As `present`, for tables with marks from different scores."""
     pairs = [(table, one.values) for one in computed for table in one.tables]
-    names = [table.name for table, _ in pairs]
-    for option, name in study.requested:
-        if name not in names:
-            raise UserError(
-                f"{option} {name}=...: there is no such table here; available: {', '.join(names)}"
-            )
     presented = []
     for table, values in pairs:
         table = _ordered(table, study)
@@ -127,7 +109,7 @@ def present_all(
             best = best_means(table.means, directions or {})
             table = replace(table, bold=frozenset((mean.row, mean.column) for mean in best))
         table = table if (study.wide if wide is None else wide) else table.narrow()
-        presented.append(_titled(_labelled(table, study), study, names))
+        presented.append(_titled(_labelled(table, study), study))
     return presented
 
 
@@ -247,16 +229,10 @@ def _with_labels(data: pd.DataFrame, study: Study) -> pd.DataFrame:
     return data.assign(**{LABELLED[name]: column.map(study.label) for name, column in groups.items()})
 
 
-def _titled(table: Table, study: Study, names: Sequence[str]) -> Table:
+def _titled(table: Table, study: Study) -> Table:
     """The table with caption and LaTeX label of the study."""
-    for texts, option in ((study.captions, "--caption"), (study.latex_labels, "--latex-label")):
-        if "" in texts and len(names) > 1:
-            raise UserError(
-                f"{option} {texts['']!r}: there are several tables ({', '.join(names)}); write {option} "
-                "TABLE=TEXT, or choose a table with --table NAME"
-            )
     return replace(
         table,
-        caption=study.captions.get("", study.captions.get(table.name, table.caption)),
-        latex_label=study.latex_labels.get("", study.latex_labels.get(table.name, table.latex_label)),
+        caption=study.captions.get(table.name, table.caption),
+        latex_label=study.latex_labels.get(table.name, table.latex_label),
     )

@@ -1,4 +1,4 @@
-"""Names, order and selection of groups in all tables, figures and reports: the study file and its options.
+"""Names, order and selection of groups in all tables, figures and reports: the study file.
 
 A group is METHOD/INIT, the runs that differ only in their seed. A study file is TOML:
 
@@ -20,8 +20,8 @@ A group is METHOD/INIT, the runs that differ only in their seed. A study file is
     [latex-labels]
     seeds = "tab:main"
 
-Every key is also an option, which overrides the file; labels and captions are merged one by one. A label may
-also be that of a method. FOLDER:METHOD/INIT is a group of another folder, which only `compare` reads.
+The options --groups, --baseline, --pair and --at override the file. A label may also be that of a method.
+FOLDER:METHOD/INIT is a group of another folder, which only `compare` reads.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ TABLES = (
     "accuracy",
     "settings",
     "best_settings",
-    "pretraining",
     "suite",
     "aggregates",
-    "improvement",
     "cost",
     "scalars",
 )
@@ -69,8 +67,8 @@ TABLES = (
 MOST_DIGITS = 10
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LATEX_LABEL = re.compile(r"[\w:./+-]+", re.ASCII)
-SINGULAR = {"labels": "label", "pairs": "pair"}
-"""Keys whose option is named differently, because it is repeated."""
+OPTIONS = {"groups": "--groups", "baseline": "--baseline", "pairs": "--pair", "at": "--at"}
+"""Keys that are also options, because they select what is computed."""
 NOT_IN_NAMES = r"\w/,.=+:-"
 """Characters that continue the name of a group, apart from `/seed1`."""
 
@@ -79,7 +77,7 @@ RunT = TypeVar("RunT", bound=LoggedRun)
 
 @dataclass(frozen=True)
 class Study:
-    """What a study file and its options contain; `resolve` checks it against the groups of the runs."""
+    """What a study file contains; `resolve` checks it against the groups of the runs."""
 
     groups: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -95,16 +93,12 @@ class Study:
     """A key of `WIDTHS`; None for figures on a screen."""
     labels: Mapping[str, str] = field(default_factory=dict)
     captions: Mapping[str, str] = field(default_factory=dict)
-    """By name of the table; "" for the only table of a command."""
+    """By name of the table."""
     latex_labels: Mapping[str, str] = field(default_factory=dict)
-    label_options: tuple[str, ...] = ()
-    """GROUP=TEXT as on the command line; `resolve` turns them into `labels`, because groups contain `=`."""
     path: str = ""
     """The study file, for messages."""
     options: tuple[str, ...] = ()
     """The keys that were given on the command line, for messages."""
-    requested: tuple[tuple[str, str], ...] = ()
-    """Option and name of each table that was named on the command line, which must exist."""
     known: tuple[str, ...] = ()
     """All groups that were read, in alphabetical order; set by `resolve`."""
 
@@ -115,7 +109,7 @@ class Study:
         for a name that two groups have, if no group is left and if the baseline or a pair is not among them.
         """
         known = tuple(dict.fromkeys(known))
-        study = replace(self, known=known, label_options=(), labels=self._all_labels(known))
+        study = replace(self, known=known)
         for key in ("groups", "exclude", "order", "labels"):
             for name in getattr(study, key):
                 if not (_in_folder(name) and (folders or key != "groups")):
@@ -142,30 +136,17 @@ class Study:
         return self.resolve(f"{arm}/{init}" for arm, init in groups)
 
     def overridden(self, given: Mapping[str, Any]) -> Study:
-        """The study with the values of options, by key; those that are None or missing change nothing.
-
-        Labels, captions and LaTeX labels are texts as on the command line: GROUP=TEXT, TABLE=TEXT. Raises
-        `UserError` for a caption or LaTeX label of an unknown table.
-        """
-        given = {key: value for key, value in given.items() if value is not None}
-        simple = ("groups", "exclude", "order", "baseline", "pairs", "at", "digits", "bold", "wide", "width")
-        changed: dict[str, Any] = {key: _frozen(given[key]) for key in simple if key in given}
-        if "pairs" not in given and {"groups", "exclude", "baseline"} & set(given):
-            changed["pairs"] = ()  # those of the file belong to its groups
+        """The study with the values of the options `OPTIONS`, by key; those that are None change nothing."""
+        changed = {key: _frozen(given[key]) for key in OPTIONS if given.get(key) is not None}
         # The folder of a group in another folder is a path, which is read as given.
         if "groups" in changed:
             changed["groups"] = tuple(
                 name if _in_folder(name) else escaped(name) for name in changed["groups"]
             )
-        requested: list[tuple[str, str]] = []
-        for key, flag in (("captions", "--caption"), ("latex_labels", "--latex-label")):
-            texts = dict(_split_table(flag, text) for text in given.get(key, ()))
-            changed[key] = {**getattr(self, key), **texts}
-            requested += [(flag, table) for table in texts if table]
-        _check_latex_labels(changed["latex_labels"], "--latex-label")
-        labels = tuple(given.get("labels", ()))
-        keys = (*changed, "labels") if labels or not self.path else tuple(changed)
-        return replace(self, **changed, label_options=labels, options=keys, requested=tuple(requested))
+        options = tuple(changed)
+        if "pairs" not in changed and {"groups", "baseline"} & set(changed):
+            changed["pairs"] = ()  # those of the file belong to its groups
+        return replace(self, **changed, options=options)
 
     def points(self, default: Sequence[str] | None = (BEST,)) -> list[str] | None:
         """Where groups are compared or shown: epochs and `best`; None for everywhere."""
@@ -224,26 +205,6 @@ class Study:
         """All groups that were read or have a label."""
         return list(dict.fromkeys([*self.known, *(name for name in self.labels if "/" in name)]))
 
-    def _all_labels(self, known: Sequence[str]) -> dict[str, str]:
-        """The labels of the file, overridden by those of the command line."""
-        given: dict[str, str] = {}
-        for text in self.label_options:
-            group, label = _split_label(text, [*known, *map(arm_of, known), *self.labels])
-            if group in given:
-                raise UserError(
-                    f"--label: '{group}' has two labels, '{given[group]}' and '{label}'; keep one"
-                )
-            given[group] = label
-        labels = {**self.labels, **given}
-        for group, label in labels.items():
-            # matplotlib omits labels that begin with an underscore.
-            if not label.strip() or label.startswith("_") or UNPRINTABLE.search(label):
-                raise UserError(
-                    f"{self._where('labels')}: the label of '{group}' is empty, begins with an underscore or "
-                    "has a line break or control character; write a text on one line"
-                )
-        return labels
-
     def _check_known(self, key: str, name: str, *, arms: bool = False) -> None:
         if name not in self.known and not (arms and name in map(arm_of, self.known)):
             raise UserError(
@@ -268,10 +229,7 @@ class Study:
 
     def _where(self, key: str) -> str:
         """The place of a key, for messages."""
-        if key not in self.options:
-            return f"{self.path}, {key}"
-        option = f"--{SINGULAR.get(key, key)}"
-        return f"{self.path}, labels, or {option}" if self.path and key == "labels" else option
+        return OPTIONS[key] if key in self.options else f"{self.path}, {key}"
 
 
 NO_STUDY = Study()
@@ -302,17 +260,11 @@ def read_study(path: str | os.PathLike[str]) -> Study:
                 f"{path}: unknown key '{key}'{nearest(key, FILE_KEYS)}; known: {', '.join(FILE_KEYS)}"
             )
         values[key.replace("-", "_")] = _checked(f"{path}, {key}", key, value)
-    for key in ("captions", "latex_labels"):
-        for table in values.get(key, ()):
-            _check_table(f"{path}, {key.replace('_', '-')}", table)
-    _check_latex_labels(values.get("latex_labels", {}), f"{path}, latex-labels")
     return Study(path=escaped(str(path)), **values)
 
 
 FILE_KEYS = tuple(
-    name.name.replace("_", "-")
-    for name in fields(Study)
-    if name.name not in ("label_options", "path", "options", "requested", "known")
+    name.name.replace("_", "-") for name in fields(Study) if name.name not in ("path", "options", "known")
 )
 """The keys of a study file."""
 
@@ -334,6 +286,8 @@ def _checked(where: str, key: str, value: Any) -> Any:
     if key in ("labels", "captions", "latex-labels"):
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
             raise UserError(f'{where}: not a table of texts; write [{key}] and below it "NAME" = "TEXT"')
+        for name, text in value.items():
+            _check_text(where, key, name, text)
         return value
     if key in ("bold", "wide"):
         if not isinstance(value, bool):
@@ -371,50 +325,24 @@ def arm_of(group: str) -> str:
     return group.rpartition("/")[0]
 
 
-def _split_label(text: str, groups: Sequence[str]) -> tuple[str, str]:
-    """GROUP=TEXT as (group, text); the group may contain `=`.
-
-    Raises `UserError` if no beginning of the text is one of the groups.
-    """
-    cuts = [match.start() for match in re.finditer("=", text)]
-    if not cuts:
-        raise UserError(f"--label {text!r}: write GROUP=TEXT, for example 'fairseq/random=Random'")
-    beginnings = [text[:cut] for cut in reversed(cuts)]
-    for group in beginnings:
-        if group in groups or _in_folder(group):
-            return group, text[len(group) + 1 :]
-    hint = next(filter(None, (nearest(group, groups) for group in beginnings)), "")
-    raise UserError(
-        f"--label {text!r}: no run of this group{hint}; available: {', '.join(dict.fromkeys(groups))}"
-    )
-
-
 def _in_folder(name: str) -> bool:
     """Whether the name is that of a group in another folder: FOLDER:METHOD/INIT."""
     folder, colon, group = name.rpartition(":")
     return bool(folder and colon) and group.count("/") == 1
 
 
-def _split_table(option: str, text: str) -> tuple[str, str]:
-    """TABLE=TEXT as (table, text), or ("", text) without the name of a table.
-
-    Raises `UserError` for what is nearly the name of a table.
-    """
-    name, equals, rest = text.partition("=")
-    if equals and name not in TABLES and (hint := nearest(name, TABLES)):
-        raise UserError(f"{option} {text!r}: no table '{name}'{hint}")
-    return (name, rest) if equals and name in TABLES else ("", text)
-
-
-def _check_table(where: str, name: str) -> None:
-    if name not in TABLES:
+def _check_text(where: str, key: str, name: str, text: str) -> None:
+    """Raise `UserError` for an unknown table and for a text that cannot be a label."""
+    if key != "labels" and name not in TABLES:
         raise UserError(f"{where}: no table '{name}'{nearest(name, TABLES)}; tables are {', '.join(TABLES)}")
-
-
-def _check_latex_labels(labels: Mapping[str, str], where: str) -> None:
-    for label in labels.values():
-        if not LATEX_LABEL.fullmatch(label):
-            raise UserError(f"{where}: '{label}' is not a LaTeX label; use letters, digits and : . / + _ -")
+    if key == "latex-labels" and not LATEX_LABEL.fullmatch(text):
+        raise UserError(f"{where}: '{text}' is not a LaTeX label; use letters, digits and : . / + _ -")
+    # matplotlib omits labels that begin with an underscore.
+    if key == "labels" and (not text.strip() or text.startswith("_") or UNPRINTABLE.search(text)):
+        raise UserError(
+            f"{where}: the label of '{name}' is empty, begins with an underscore or has a line break or "
+            "control character; write a text on one line"
+        )
 
 
 def _in_sentence(label: str) -> str:

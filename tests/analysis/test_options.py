@@ -1,4 +1,4 @@
-"""Options become values once: nothing assigns to them, and one without an effect is an error."""
+"""Options become values once: nothing assigns to them."""
 
 import ast
 from dataclasses import fields
@@ -42,7 +42,7 @@ def test_parsed_options_are_only_passed_to_what_turns_them_into_values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and any(map(is_parsed, node.args)):
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                assert name in {"query_of", "output_of", "given_of", "vars", "command"}, (path, node.lineno)
+                assert name in {"query_of", "output_of", "vars", "command"}, (path, node.lineno)
 
 
 def test_every_option_is_a_field_of_a_value():
@@ -66,24 +66,6 @@ def test_help_lists_all_names(capsys):
             main([command, "--help"])
         out = capsys.readouterr().out
         assert all(f"\n  {name} " in out for name in names)
-
-
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        (["tables", "--at", "best"], "--at"),
-        (["tables", "--table", "expected", "--ddof", "0"], "--ddof"),
-        (["tables", "--table", "scalars", "--metric", "accuracy"], "--metric"),
-        (["tables", "--table", "seeds", "--dataset", "a"], "--dataset"),
-        (["figures", "--audit", "audit.json", "--figure", "curves", "--out", "out"], "--audit"),
-        (["figures", "--figure", "cost", "--chance", "50", "--out", "out"], "--chance"),
-    ],
-)
-def test_an_option_without_effect_is_an_error(runs, capsys, words, flag):
-    assert main([words[0], str(runs), *words[1:]]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines()[-1].startswith(f"error: {flag}: ")
 
 
 def test_an_option_applies_if_one_of_the_tables_uses_it(runs, capsys):

@@ -14,14 +14,14 @@ from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.study import TABLES
 from roberta_small.common.metrics import digits
 from roberta_small.common.tables import Table, render, shortest
-from tests.support.analysis.command_words import words_of
+from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.printed_tables import notes_with
 from tests.support.analysis.run_trees import write_run
 
 PAGE_CHARACTERS = 115
 """Characters of a row in Markdown that fit on a page in a small font."""
-LABELS = ["--label", "fairseq/random=Random & co", "--label", "fairseq/pretrained=Pretrained"]
+LABELS = '[labels]\n"fairseq/random" = "Random & co"\n"fairseq/pretrained" = "Pretrained"\n'
 
 
 def printed(capsys, *words):
@@ -54,9 +54,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_labels_replace_names_everywhere_but_in_the_keys_of_the_data(with_predictions, capsys, command):
+def test_labels_replace_names_everywhere_but_in_the_keys_of_the_data(
+    with_predictions, tmp_path, capsys, command
+):
     groups = ["--groups", "fairseq/random", "fairseq/pretrained"]
-    words = words_of(command, with_predictions, *groups, *LABELS)
+    words = words_of(command, with_predictions, *groups, *study_words(tmp_path, LABELS))
     for fmt, escape in (("markdown", "Random & co"), ("latex", r"Random \& co")):
         text = printed(capsys, *words, "--format", fmt)
         assert escape in text
@@ -73,9 +75,9 @@ def test_labels_replace_names_everywhere_but_in_the_keys_of_the_data(with_predic
             assert (row["arm"], row["init"], row["group_label"]) == ("fairseq", "random", "Random & co")
 
 
-def test_order_and_selection(runs, capsys):
+def test_order_and_selection(runs, tmp_path, capsys):
     write_run(runs, "tfidf", 0, [70.0], [70.0], arm="bow")
-    words = ["--order", "fairseq/random", "--exclude", "fairseq/pretrained"]
+    words = study_words(tmp_path, 'order = ["fairseq/random"]\nexclude = ["fairseq/pretrained"]\n')
     rows = rows_of(printed(capsys, "tables", runs, *words, "--table", "table1"))
     assert [row[1] for row in rows[1:]] == ["random"] * 4 + ["tfidf"] * 2
     heading = rows_of(printed(capsys, "tables", runs, *words, "--table", "table2"))[0]
@@ -109,8 +111,8 @@ def test_marks_are_holms_p_values_of_the_paired_t_test(runs, capsys):
     assert not notes_with(printed(capsys, "tables", runs), "Holm")
 
 
-def test_the_best_means_are_bold(runs, capsys):
-    words = ["tables", runs, "--bold"]
+def test_the_best_means_are_bold(runs, tmp_path, capsys):
+    words = ["tables", runs, *study_words(tmp_path, "bold = true")]
     rows = rows_of(printed(capsys, *words, "--table", "table2"))
     assert all(row[1].startswith("**") and not row[2].startswith("**") for row in rows[1:])
     latex = printed(capsys, *words, "--table", "table1", "--format", "latex")
@@ -121,26 +123,20 @@ def test_the_best_means_are_bold(runs, capsys):
     assert "**" not in printed(capsys, "tables", runs, "--table", "table2").split("\n", 1)[1]
 
 
-def test_digits_captions_and_labels_of_latex(runs, capsys):
-    words = ["--digits", "1", "--caption", "table1=R&D", "--latex-label", "table1=tab:main"]
+def test_digits_captions_and_labels_of_latex(runs, tmp_path, capsys):
+    text = 'digits = 1\n[captions]\ntable1 = "R&D"\n[latex-labels]\ntable1 = "tab:main"\n'
+    words = study_words(tmp_path, text)
     before = digits("accuracy")
     text = printed(capsys, "tables", runs, "--format", "latex", *words)
     assert r"\caption{R\&D}" in text
     assert re.findall(r"\\label\{(.*)\}", text) == ["tab:main", "tab:table2"]
     assert r"79.2 $\pm$ 0.8 (3)" in text
     assert digits("accuracy") == before
-    assert r"\caption{Only}" in printed(
-        capsys, "tables", runs, "--table", "seeds", "--format", "latex", "--caption", "Only"
-    )
 
 
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
-        (["--caption", "Text"], ("--caption", "table1, table2", "--table")),
-        (["--caption", "tabel1=Text"], ("--caption", "'tabel1'", "did you mean table1?")),
-        (["--latex-label", "seeds=x"], ("--latex-label seeds", "table1, table2")),
-        (["--caption", "table2=x", "--table", "table1"], ("--caption table2", "table1")),
         (["--format", "csv"], ("--format csv", "table1, table2", "--table", "--out")),
         (["--table", "tabel1"], ("--table tabel1", "did you mean table1?")),
         (["--baseline", "fairseq/x"], ("--baseline", "'fairseq/x'")),
@@ -180,11 +176,14 @@ def test_narrow_tables_fit_on_a_page_and_wide_ones_have_all_columns(with_predict
     groups = ["--groups", "fairseq/random", "fairseq/pretrained"]
     for command in COMMANDS:
         more = ["--reference", published] if command in ("compare", "seeds", "tables") else []
-        words = words_of(command, with_predictions, *groups, *LABELS, *more)
-        narrow = printed(capsys, *words)
+        words = words_of(command, with_predictions, *groups, *more)
+        narrow = printed(capsys, *words, *study_words(tmp_path, LABELS))
         assert max(len(line) for line in narrow.splitlines() if line.startswith("|")) <= PAGE_CHARACTERS
         columns = [
-            columns_of(printed(capsys, *words, "--format", "latex", *wide)) for wide in ((), ["--wide"])
+            columns_of(
+                printed(capsys, *words, "--format", "latex", *study_words(tmp_path, f"{wide}{LABELS}"))
+            )
+            for wide in ("", "wide = true\n")
         ]
         assert all(few <= min(8, all_) for few, all_ in zip(*columns, strict=True))
         if command in ("seeds", "accuracy", "compare", "best-settings"):

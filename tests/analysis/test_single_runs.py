@@ -12,6 +12,7 @@ from roberta_small.analysis.features.seeds import SINGLE
 from roberta_small.analysis.predictions import compare_predictions, read_predictions
 from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
+from tests.support.analysis.command_words import study_words
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.printed_tables import notes_with
 from tests.support.analysis.run_trees import write_run
@@ -55,8 +56,10 @@ def test_groups_of_several_seeds_without_a_common_one_are_still_not_paired(with_
     assert compare_predictions(answers, "fairseq/random", "fairseq/other").empty
 
 
-def test_its_interval_is_that_of_the_examples(with_baseline, capsys):
-    assert main(["tables", str(with_baseline), "--table", "seeds", "--wide"]) == 0
+def test_its_interval_is_that_of_the_examples(with_baseline, tmp_path, capsys):
+    assert (
+        main(["tables", str(with_baseline), "--table", "seeds", *study_words(tmp_path, "wide = true")]) == 0
+    )
     out = capsys.readouterr().out
     # statsmodels: proportion_confint(8, 10, method="wilson") = (0.490162, 0.943318)
     (row,) = [line for line in out.splitlines() if "tfidf" in line and "best" in line]

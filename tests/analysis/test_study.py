@@ -1,4 +1,4 @@
-"""The study file and its options: names, order and selection of groups, one error for each mistake."""
+"""The study file: names, order and selection of groups, one error for each mistake."""
 
 import os
 import re
@@ -61,34 +61,16 @@ seeds = "tab:main"
     assert (study.captions, study.latex_labels) == ({"seeds": "Results"}, {"seeds": "tab:main"})
 
 
-def test_options_override_the_file_and_labels_are_merged(tmp_path):
-    path = study_file(
-        tmp_path,
-        'digits = 1\nexclude = ["hf/random"]\n[labels]\n"hf/random" = "HF"\n"bow/tfidf" = "Bag"\n'
-        '[captions]\nseeds = "A"\nplan = "B"\n',
-    )
-    study = overridden(
-            study_file=path, digits=0, exclude=["bow/tfidf"], labels=["bow/tfidf=TF-IDF"],
-            captions=["seeds=C=D"], bold=None,
-        ).resolve(KNOWN)  # fmt: skip
-    assert study.digits == 0
-    assert study.selected == ("fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
-    assert study.labels == {"hf/random": "HF", "bow/tfidf": "TF-IDF"}
-    assert study.captions == {"seeds": "C=D", "plan": "B"}
+def test_options_override_the_file(tmp_path):
+    path = study_file(tmp_path, 'groups = ["hf/random"]\nbaseline = "hf/random"\nat = [1]\n')
+    study = overridden(study_file=path, groups=["bow/tfidf"], baseline="bow/tfidf", at=None).resolve(KNOWN)
+    assert (study.selected, study.baseline, study.at) == (("bow/tfidf",), "bow/tfidf", ("1",))
 
 
-@pytest.mark.parametrize(
-    ("text", "group", "label"),
-    [
-        ("fairseq,lr=1e-4/random=Random, lr 1e-4", "fairseq,lr=1e-4/random", "Random, lr 1e-4"),
-        ("fairseq,lr=1e-4/random=lr=1e-4, 1/8", "fairseq,lr=1e-4/random", "lr=1e-4, 1/8"),
-        ("fairseq,lr=1e-4=Faster", "fairseq,lr=1e-4/random", "Faster/random"),
-        ("../other:x,a=1/y=There", "../other:x,a=1/y", "There"),
-    ],
-)
-def test_a_label_is_after_the_name_of_a_group_which_contains_equals_signs(text, group, label):
-    study = overridden(labels=[text]).resolve(KNOWN)
-    assert study.label(group) == label
+def test_the_label_of_a_method_is_part_of_that_of_its_groups():
+    study = Study(labels={"fairseq,lr=1e-4": "Faster", "../other:x,a=1/y": "There"}).resolve(KNOWN)
+    assert study.label("fairseq,lr=1e-4/random") == "Faster/random"
+    assert study.label("../other:x,a=1/y") == "There"
     assert study.label("bow/tfidf") == "bow/tfidf"
 
 
@@ -130,6 +112,9 @@ def test_labels_with_a_comma_are_quoted_in_a_text():
         ('[labels]\n"a/b" = "x"\n"a/b" = "y"', ("study.toml", "overwrite")),
         ('[captions]\ntabel1 = "x"', ("study.toml, captions", "'tabel1'", "table1")),
         ('[latex-labels]\ntable1 = "a{b"', ("study.toml, latex-labels", "'a{b'")),
+        ('[labels]\n"hf/random" = " "', ("study.toml, labels", "'hf/random'")),
+        ('[labels]\n"hf/random" = "_x"', ("study.toml, labels", "'hf/random'")),
+        ('[labels]\n"hf/random" = "a\\nb"', ("study.toml, labels", "'hf/random'")),
     ],
 )
 def test_a_malformed_file_is_one_error_with_its_place(tmp_path, text, facts):
@@ -158,46 +143,39 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize(
     ("given", "facts"),
     [
-        ({"groups": ["hf/randm"]}, ("--groups", "'hf/randm'", "did you mean hf/random?")),
-        ({"exclude": ["fairseq,lr=1e-4/randm"]}, ("--exclude", "did you mean fairseq,lr=1e-4/random?")),
-        ({"order": ["x"]}, ("--order", "'x'", "bow/tfidf")),
-        ({"groups": ["runs2:hf/random"]}, ("--groups", "'runs2:hf/random'")),
-        ({"exclude": list(KNOWN)}, ("--exclude",)),
-        ({"baseline": "nothing"}, ("--baseline", "'nothing'")),
-        ({"baseline": "hf/random", "exclude": ["hf/random"]}, ("--baseline", "'hf/random'", "bow/tfidf")),
-        ({"pairs": [["hf/random", "hf/randm"]]}, ("--pair", "did you mean hf/random?")),
-        ({"pairs": [["hf/random", "bow/tfidf"]], "exclude": ["hf/random"]}, ("--pair", "'hf/random'")),
-        ({"labels": ["hf/random"]}, ("--label", "GROUP=TEXT")),
-        ({"labels": ["hf/randm=HF"]}, ("--label", "did you mean hf/random?")),
-        ({"labels": ["fairseq,lr=1e-4/randm=A=B"]}, ("--label", "did you mean fairseq,lr=1e-4/random?")),
-        ({"labels": ["hf/random=A", "hf/random=B"]}, ("--label", "'A'", "'B'")),
-        ({"labels": ["hf/random=A", "bow/tfidf=A"]}, ("--label", "'hf/random'", "'bow/tfidf'", "'A'")),
-        ({"labels": ["hf/random=bow/tfidf"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
-        ({"labels": ["hf/random= "]}, ("--label", "'hf/random'")),
-        ({"labels": ["hf/random=_x"]}, ("--label", "'hf/random'")),
-        ({"labels": ["hf=X", "bow=X", "bow/tfidf=X/random"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
-        ({"labels": ["hf/random=a\nb"]}, ("--label", "'hf/random'")),
-        ({"latex_labels": ["seeds=a b"]}, ("--latex-label", "'a b'")),
+        ({"groups": ("hf/randm",)}, ("groups", "'hf/randm'", "did you mean hf/random?")),
+        ({"exclude": ("fairseq,lr=1e-4/randm",)}, ("exclude", "did you mean fairseq,lr=1e-4/random?")),
+        ({"order": ("x",)}, ("order", "'x'", "bow/tfidf")),
+        ({"groups": ("runs2:hf/random",)}, ("groups", "'runs2:hf/random'")),
+        ({"exclude": KNOWN}, ("exclude",)),
+        ({"baseline": "nothing"}, ("baseline", "'nothing'")),
+        ({"baseline": "hf/random", "exclude": ("hf/random",)}, ("baseline", "'hf/random'", "bow/tfidf")),
+        ({"pairs": (("hf/random", "hf/randm"),)}, ("pairs", "did you mean hf/random?")),
+        ({"pairs": (("hf/random", "bow/tfidf"),), "exclude": ("hf/random",)}, ("pairs", "'hf/random'")),
+        ({"labels": {"hf/randm": "HF"}}, ("labels", "did you mean hf/random?")),
+        ({"labels": {"hf/random": "A", "bow/tfidf": "A"}}, ("'hf/random'", "'bow/tfidf'", "'A'")),
+        ({"labels": {"hf/random": "bow/tfidf"}}, ("labels", "'hf/random'", "'bow/tfidf'")),
+        ({"labels": {"hf": "X", "bow": "X", "bow/tfidf": "X/random"}}, ("'hf/random'", "'bow/tfidf'")),
     ],
 )
-def test_a_wrong_option_is_one_error_with_the_nearest_name(given, facts):
+def test_a_name_that_no_group_has_is_one_error_with_the_nearest_name(given, facts):
     with pytest.raises(UserError) as error:
-        overridden(**given).resolve(KNOWN)
-    assert all(fact in str(error.value) for fact in facts), error.value
+        Study(path="study.toml", **given).resolve(KNOWN)
+    assert all(fact in str(error.value) for fact in ("study.toml", *facts)), error.value
 
 
 def test_groups_on_the_command_line_replace_the_pairs_of_the_file(tmp_path):
     path = study_file(tmp_path, 'pairs = [["hf/random", "bow/tfidf"]]')
     assert overridden(study_file=path).resolve(KNOWN).pairs
-    assert not overridden(study_file=path, exclude=["bow/tfidf"]).resolve(KNOWN).pairs
+    assert not overridden(study_file=path, groups=["bow/tfidf"]).resolve(KNOWN).pairs
 
 
 def test_an_error_names_the_option_or_the_file_that_contains_the_name(tmp_path):
-    path = study_file(tmp_path, 'exclude = ["a/b"]')
-    with pytest.raises(UserError, match=r"study\.toml, exclude: "):
+    path = study_file(tmp_path, 'groups = ["a/b"]')
+    with pytest.raises(UserError, match=r"study\.toml, groups: "):
         overridden(study_file=path).resolve(KNOWN)
-    with pytest.raises(UserError, match=r"^--exclude: "):
-        overridden(study_file=path, exclude=["c/d"]).resolve(KNOWN)
+    with pytest.raises(UserError, match=r"^--groups: "):
+        overridden(study_file=path, groups=["c/d"]).resolve(KNOWN)
 
 
 def test_groups_of_other_folders_are_only_for_commands_that_read_them():

@@ -12,6 +12,7 @@ from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.study import WIDTHS, Study
 from roberta_small.analysis.style import grid, paper, style_indices
+from tests.support.analysis.command_words import study_words
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.run_trees import write_run
 
@@ -110,8 +111,9 @@ def legends_fit(figure):
     )
 
 
-def test_width_and_format_on_the_command_line(four, tmp_path):
-    words = ["figures", str(four), "--out", str(tmp_path / "out"), "--width", "one-column"]
+def test_width_and_format_of_figures(four, tmp_path):
+    study = study_words(tmp_path, 'width = "one-column"\n')
+    words = ["figures", str(four), "--out", str(tmp_path / "out"), *study]
     assert main([*words, "--figure-format", "png", "pdf", "svg"]) == 0
     png = (tmp_path / "out" / "accuracy_seeds.png").read_bytes()
     assert struct.unpack(">I", png[16:20])[0] == 3.25 * 200

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from roberta_small.analysis.predictions import accuracies, read_predictions
-from roberta_small.analysis.presentation import CHOICE, Computed, Feature
+from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import Selection
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN
 from roberta_small.analysis.scoring import BEST, at_best, best_checkpoints
@@ -388,7 +388,6 @@ def draw_predictions_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
 
 ACCURACY_TABLE = Feature(
     "accuracy from prediction files, with and without duplicates of train",
-    CHOICE | {"baseline", "bold", "audit", "duplicates"},
     ("accuracy",),
     _compute,
 )

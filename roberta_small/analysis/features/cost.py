@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from roberta_small.analysis.presentation import CHOICE, Computed, Feature
+from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import ResolvedQuery, Selection
 from roberta_small.analysis.read.long_table import GROUP, RUN
 from roberta_small.analysis.style import finish, legend_below, literal, styles, wrap
@@ -118,6 +118,4 @@ def _draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
         yield f"{selection.query.metric}_and_parameters", draw_cost(runs, selection.query)
 
 
-COST = Feature(
-    "score and cost: trained parameters, seconds, peak memory", CHOICE | {"ddof"}, ("cost",), _compute, _draw
-)
+COST = Feature("score and cost: trained parameters, seconds, peak memory", ("cost",), _compute, _draw)

@@ -244,6 +244,4 @@ def draw_curves_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
     )  # fmt: skip
 
 
-CURVES = Feature(
-    "learning curves", draw=draw_curves_of, draws_with=frozenset({"ddof", "chance", "reference"})
-)
+CURVES = Feature("learning curves", draw=draw_curves_of)

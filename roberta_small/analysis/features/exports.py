@@ -48,7 +48,9 @@ def model_index(selection: Selection) -> str:
     """
     runs, table, query = selection.runs, selection.table, selection.query
     if any(run.arm == PRETRAIN_ARM for run in runs):
-        raise UserError(f"the runs of {PRETRAIN_ARM} are language models, not classifiers; --exclude them")
+        raise UserError(
+            f"the runs of {PRETRAIN_ARM} are language models, not classifiers; choose others with --groups"
+        )
     data_set, best = query.data_set or _data_set(runs), selection.best
     metrics = dict.fromkeys([query.metric, *(metric.name for kind in KINDS for metric in logged(kind)), LOSS])
     logged_here = set(table.loc[table["subset"] == query.reported, "metric"])

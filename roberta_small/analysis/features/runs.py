@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from roberta_small.analysis.presentation import MEANS, Computed, Feature
+from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import STD_NOTES, Query, Selection
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
 from roberta_small.analysis.read.runs import LoggedRun
@@ -236,13 +236,11 @@ def _values_for_marks(selection: Selection) -> pd.DataFrame | None:
 
 TABLE1 = Feature(
     "each run at its best checkpoint, with mean and standard deviation",
-    MEANS | {"reference"},
     ("table1",),
     _compute_table1,
 )
 TABLE2 = Feature(
     "mean and standard deviation after each epoch",
-    MEANS,
     ("table2",),
     _compute_table2,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from roberta_small.analysis.presentation import CHOICE, MEANS, Computed, Feature
+from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import ResolvedQuery, Selection
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import BEST, diverged, select_points, spread_over_seeds
@@ -341,12 +341,10 @@ def draw_expected_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
 
 SEEDS = Feature(
     "mean, spread and intervals over seeds, and the interval due to the test set",
-    MEANS | {"reference", "at", "test_size", "audit"},
     ("seeds",),
     _compute_seeds,
     draw_seeds_of,
-    frozenset({"test_size", "audit"}),
 )
 EXPECTED = Feature(
-    "expected result of the best of n seeds", CHOICE, ("expected",), _compute_expected, draw_expected_of
+    "expected result of the best of n seeds", ("expected",), _compute_expected, draw_expected_of
 )

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from roberta_small.analysis.features.best_settings.choice import chosen_settings, number_tried
-from roberta_small.analysis.presentation import CHOICE, Computed, Feature
+from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import Query, ResolvedQuery, Selection, found_runs
 from roberta_small.analysis.read.long_table import GROUP, read_runs
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
@@ -148,11 +148,9 @@ class Suite:
 
 SUITE = Feature(
     "methods compared over several data sets: scores, mean ranks, interquartile means",
-    CHOICE | {"ddof", "best_settings"},
     ("suite", "aggregates"),
     Suite.computed,
     Suite.figures,
-    frozenset({"ddof", "best_settings"}),
     several=True,
 )
 

@@ -13,6 +13,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
+from tests.support.analysis.command_words import study_words
 from tests.support.analysis.run_trees import write_events, write_run
 
 SCALARS = ("--table", "scalars", "--format", "csv")
@@ -79,7 +80,8 @@ def test_a_model_card_with_the_block_is_kept_as_it_is(small, tmp_path):
 def test_every_group_is_a_model_in_the_order_of_the_study(small, tmp_path):
     groups = ["fairseq/random", "fairseq/pretrained"]
     label = 'Zufall: "é" #1 \U0001f600'
-    text = model_index(small, tmp_path, "--groups", *groups, "--label", f"fairseq/random={label}")
+    study = study_words(tmp_path, f"[labels]\n'fairseq/random' = '{label}'\n")
+    text = model_index(small, tmp_path, "--groups", *groups, *study)
     models = yaml.safe_load(text)["model-index"]
     assert [model["name"] for model in models] == [label, "fairseq/pretrained"]
 
@@ -140,11 +142,7 @@ def test_values_that_are_not_finite_stay_numbers(tmp_path):
         (["--format", "model-index", "--dataset", "a", "--metric", "f1"], ("'f1'", "--metric", "accuracy")),
         (["--format", "model-index", "--dataset", "a", "--groups", "a/b"], ("'a/b'", "fairseq/random")),
         (["--format", "model-index", "--dataset", "a", "--split", "dev"], ("'dev'", "test, valid")),
-        (["--format", "model-index", "--wide"], ("--wide", "model-index")),
         (["--format", "model-index", "--table", "seeds"], ("--table", "model-index")),
-        ([*SCALARS, "--dataset", "a"], ("--dataset", "scalars")),
-        ([*SCALARS, "--choose-on", "valid"], ("--choose-on", "scalars")),
-        ([*SCALARS, "--ties", "mean"], ("--ties", "scalars")),
     ],
 )
 def test_a_user_error_is_one_message_and_no_output(runs, capsys, words, facts):
@@ -160,7 +158,7 @@ def test_language_models_are_no_classifiers(runs, capsys):
     words = ["tables", str(runs), "--format", "model-index", "--dataset", "a"]
     assert main(words) == 1
     assert "pretrain" in capsys.readouterr().err
-    assert main([*words, "--exclude", "pretrain/random"]) == 0
+    assert main([*words, "--groups", "fairseq/random"]) == 0
 
 
 def test_runs_of_several_data_sets_need_a_name(small, capsys):

@@ -8,7 +8,7 @@ from scipy import stats
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.published import HEADINGS
-from tests.support.analysis.command_words import words_of
+from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.printed_tables import notes_with
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
@@ -78,7 +78,7 @@ def test_table1_has_the_published_value_at_the_mean_of_its_group(
 WELCH = (np.mean(OURS), np.std(OURS, ddof=1), 3, 67, 1, 3)
 
 
-def test_seeds_has_the_published_value_of_each_point(runs, published, capsys):
+def test_seeds_has_the_published_value_of_each_point(tmp_path, runs, published, capsys):
     path = published("best,test,accuracy,67,1,3", "2,test,accuracy,60,,", "3,test,accuracy,60,,4")
     out = printed(
         capsys, "tables", runs, "--table", "seeds", "--reference", path, "--groups", "fairseq/random"
@@ -89,18 +89,34 @@ def test_seeds_has_the_published_value_of_each_point(runs, published, capsys):
     assert notes_with(out, "within noise", "Welch", "Student", "one-sample")
     assert notes_with(out, "Not corrected", "3 comparisons")
     wide = printed(
-        capsys, "tables", runs, "--table", "seeds", "--reference", path, "--wide", "--test-size", "2000"
+        capsys,
+        "tables",
+        runs,
+        "--table",
+        "seeds",
+        "--reference",
+        path,
+        *study_words(tmp_path, "wide = true"),
+        "--test-size",
+        "2000",
     )
     assert {"std", "examples 95 %", *HEADINGS} <= set(cells(wide)[0])
 
 
-def test_only_the_conventions_that_are_used_are_explained(runs, published, capsys):
+def test_only_the_conventions_that_are_used_are_explained(tmp_path, runs, published, capsys):
     out = printed(capsys, "tables", runs, "--reference", published("best,test,accuracy,67,1,3"))
     assert notes_with(out, "within noise", "Welch")
     assert not notes_with(out, "one-sample")
     # Notes on columns without room are in wide tables.
     assert not notes_with(out, "ties:")
-    wide = printed(capsys, "tables", runs, "--reference", published("best,test,accuracy,67,1,3"), "--wide")
+    wide = printed(
+        capsys,
+        "tables",
+        runs,
+        "--reference",
+        published("best,test,accuracy,67,1,3"),
+        *study_words(tmp_path, "wide = true"),
+    )
     assert notes_with(wide, "ties:")
 
 

@@ -13,7 +13,7 @@ import pytest
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.compare import holm
 from roberta_small.common.tables import p_value
-from tests.support.analysis.command_words import words_of
+from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.html_page import Page
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.printed_tables import notes_with
@@ -52,8 +52,10 @@ def run_tree(runs):
     return runs
 
 
-def test_seeds(runs, capsys):
-    out = printed(capsys, "tables", runs, "--table", "seeds", "--test-size", 2000, "--wide")
+def test_seeds(runs, tmp_path, capsys):
+    out = printed(
+        capsys, "tables", runs, "--table", "seeds", "--test-size", 2000, *study_words(tmp_path, "wide = true")
+    )
     assert (
         "| fairseq | pretrained | best |   3 | 79.25 | 0.75 |  79.25 | 78.50 | 80.00 | [77.39, 81.11] |"
         in out

@@ -27,6 +27,7 @@ from roberta_small.analysis.report.page import render_report
 from roberta_small.analysis.study import Study
 from roberta_small.common.errors import UserError
 from roberta_small.common.tables import p_value, render
+from tests.support.analysis.command_words import study_words
 from tests.support.analysis.html_page import Page
 from tests.support.analysis.log_trees import write_fairseq
 from tests.support.analysis.prediction_files import write_predictions
@@ -330,7 +331,7 @@ def test_excluded_runs_and_duplicates_are_listed_first(runs, tmp_path):
     }
     audit.write_text(json.dumps(content), encoding="utf-8")
     out = tmp_path / "report.html"
-    words = ["--audit", str(audit), "--label", "fairseq/random=R"]
+    words = ["--audit", str(audit), *study_words(tmp_path, '[labels]\n"fairseq/random" = "R"\n')]
     assert main(["report", str(runs), *words, "--out", str(out)]) == 0
     unfinished, diverged, overlap, *_ = Page(out.read_text(encoding="utf-8")).sections[0].items
     assert "R/seed10 (failed)" in unfinished

@@ -16,7 +16,7 @@ from roberta_small.analysis.compare import compare_groups
 from roberta_small.analysis.features.comparison import comparison_table, examples_tables
 from roberta_small.analysis.features.seeds import spread_table
 from roberta_small.analysis.predictions import find_size
-from roberta_small.analysis.presentation import MEANS, Computed, Feature
+from roberta_small.analysis.presentation import Computed, Feature
 from roberta_small.analysis.query import ResolvedQuery, Selection
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.read.runs import LoggedRun
@@ -337,9 +337,7 @@ def _draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
 
 BEST_SETTINGS = Feature(
     "all settings of each method, the one that validation selects, and comparisons of these",
-    MEANS | {"test_size", "pairs", "at"},
     ("settings", "best_settings", "comparison", "examples"),
     _compute,
     _draw,
-    frozenset({"ddof", "chance"}),
 )
