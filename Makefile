@@ -67,7 +67,7 @@ lint: $(VENV)/installed  ## ruff (rules and format) and mypy (types)
 	$(BIN)/mypy
 
 SHORT := floor finetune masked-lm classify --quick --rounds 1 --updates 30
-bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine, QUICK=1: five minutes; ARGS="finetune --help")
+bench: $(VENV)/installed  ## speed compared with stock fairseq and Transformers (an hour on an idle machine, QUICK=1: five minutes; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(if $(QUICK),$(SHORT)) $(ARGS)
 
 gpu-kit:  ## wheels for checks on a machine with a GPU and no network: then benchmarks/gpu/check.sh there (PYTHON: its version)
@@ -75,8 +75,3 @@ gpu-kit:  ## wheels for checks on a machine with a GPU and no network: then benc
 
 update-constraints: $(VENV)/installed  ## the newest versions that pyproject.toml allows into constraints.txt (a package index)
 	$(BIN)/python installation/constraints.py
-
-# Packages that only the comparisons need.
-$(VENV)/installed-bench: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench]'
-	touch $@

@@ -35,17 +35,13 @@ examples:
   make bench
   python -m benchmarks floor finetune --data data/cls-books --rounds 5 --quick
   python -m benchmarks --data data/cls-books --corpus data/corpus --out bench-output/cls-books
-  python -m benchmarks serve --data data/cls-books
   python -m benchmarks finetune --size base --quick --updates 36 --warm-up 3 --data data/cls-books
 """
 NUMBERS = {
-    "rounds": "of all contenders but those of sweep (one) and start (five)",
+    "rounds": "of all contenders",
     "batch-size": "sentences of an update of finetune",
     "updates": "of finetune, including --warm-up",
     "warm-up": "updates of finetune that are not timed",
-    "epochs": "of each run of sweep",
-    "clients": "of serve",
-    "seconds": "of requests to each server of serve",
 }
 
 

@@ -42,8 +42,6 @@ class Contender:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the user's environment without the variables that `train.sh` sets for speed."""
     ours: bool = False
-    scale: float = 1.0
-    """Factor of seconds and tokens if only a part of the task is done."""
     quick: bool = False
     """Whether it is also compared with `--quick`: the fastest setting of a tool."""
     note: str = ""
@@ -64,9 +62,6 @@ def compare(
     title: str,
     contenders: Sequence[Contender],
     settings: Settings,
-    *,
-    rounds: int | None = None,
-    after_round: Callable[[], None] = lambda: None,
     **about: Any,
 ) -> dict[str, Any]:
     """Run all contenders once per round; the comparison's result as a plain dict.
@@ -76,7 +71,7 @@ def compare(
     """
     if settings.quick:
         contenders = [contender for contender in contenders if contender.quick] or contenders
-    count = settings.rounds if rounds is None else rounds
+    count = settings.rounds
     records: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in contenders}
     problems: dict[str, str] = {}
     for number in range(1, count + 1):
@@ -92,7 +87,6 @@ def compare(
             records[contender.name].append(record)
             mean = float(np.mean(record["seconds"]))
             say(f"{name}, round {number}/{count}: {contender.name}: {mean:.4g} s")
-        after_round()
     rows = [_row(one, records[one.name], problems.get(one.name), settings) for one in contenders]
     return {"name": name, "title": title, **about, "contenders": with_ratios(rows)}
 
@@ -122,9 +116,8 @@ def execute(contender: Contender, settings: Settings, title: str) -> dict[str, A
     if code:
         raise UserError(f"ended with exit code {code}: {reason(log)} (see {shown_path(log)})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
-    scaled = {key: [contender.scale * value for value in record[key]] for key in ("tokens",) if key in record}
-    scaled["seconds"] = [contender.scale * value for value in record.get("seconds", [wall])]
-    return {**record, **scaled, "wall": wall, "peak_bytes": record.pop("gpu_bytes", peak)}
+    seconds = record.get("seconds", [wall])
+    return {**record, "seconds": seconds, "wall": wall, "peak_bytes": record.pop("gpu_bytes", peak)}
 
 
 def run_bounded(
@@ -207,7 +200,6 @@ def _row(
         "ours": contender.ours,
         "command": [_shown(word, settings) for word in contender.command],
         "environment": {name: _shown(value, settings) for name, value in contender.environment.items()},
-        "scale": contender.scale,
         "note": contender.note,
     }
     if problem is not None:

@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
 """Prefixes of the environment variables that change the speed."""
-PACKAGES = (
-    "transformers",
-    "fastapi",
-    "uvicorn",
-    "accelerate",
-    "sentencepiece",
-    "pandas",
-    "tbparse",
-    "tensorboard-reducer",
-)
+PACKAGES = ("transformers", "accelerate", "sentencepiece")
 COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
 LEGEND = (
     "median: over the rounds, of each round's mean; quartiles: of single updates or passes; times faster: by "

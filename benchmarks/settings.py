@@ -64,12 +64,6 @@ class Settings:
     lm_updates: int = 12
     """Of masked-lm, of which the first `lm_warm_up` and the last one are not timed."""
     lm_warm_up: int = 3
-    epochs: int = 1
-    """Of each run of sweep."""
-    clients: int = 64
-    """Of serve."""
-    seconds: int = 60
-    """Of the requests to each server of serve."""
     limit: float = 3600.0
     """Seconds after which a process is stopped."""
     quick: bool = False

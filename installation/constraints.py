@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "constraints.txt"
-EXTRAS = "test,hf,explain,data,serve,bench"
+EXTRAS = "test,hf,explain,data,serve"
 BUILD_TOOLS = ("cython", "setuptools", "wheel", "uv")
 NOT_PINNED = re.compile(r"torch|triton|nvidia-.*|cuda-.*|fairseq-roberta-small")
 """torch is pinned by installation/install.sh, its build for a machine decides the rest."""

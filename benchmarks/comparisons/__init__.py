@@ -4,9 +4,9 @@ To add one, write a module with the contenders and list it in `COMPARISONS`. The
 describes it in `python -m benchmarks --help`.
 """
 
-from benchmarks.comparisons import classify, finetune, floor, logs, masked_lm, serve, start, sweep
+from benchmarks.comparisons import classify, finetune, floor, masked_lm
 
 COMPARISONS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module
-    for module in (floor, finetune, masked_lm, classify, logs, sweep, start, serve)
+    for module in (floor, finetune, masked_lm, classify)
 }

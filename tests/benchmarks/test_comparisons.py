@@ -2,9 +2,6 @@
 
 import math
 import re
-import socket
-import sys
-import time
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -19,11 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
 
 from benchmarks import fairseq_commands
-from benchmarks.comparisons import classify, finetune, floor, logs, masked_lm, serve, start, sweep
+from benchmarks.comparisons import classify, finetune, floor, masked_lm
 from benchmarks.comparisons.finetune import batches_by_length, fairseq_batches, read_sentences, read_sizes
-from benchmarks.measure import compare, execute
-from benchmarks.settings import Sizes, make_sample
-from roberta_small.common.errors import UserError
+from benchmarks.measure import execute
+from benchmarks.settings import Sizes
 from roberta_small.experiments.provenance import Machine
 from roberta_small.fairseq_plugin.models import parameters
 from tests.support.training import INPUT, STEPS, STOCK, build_trainer
@@ -152,87 +148,6 @@ def test_the_test_split_is_classified_by_all(settings):
     assert 0 <= ours["correct"] <= len(read_sizes(settings.data / "input0" / "test"))
     assert abs(ours["correct"] - int8["correct"]) <= 2
     assert {transformers["batch_size"], onnx["batch_size"]} <= {1, 8, 32}
-
-
-def test_the_sweep_is_six_runs_for_both(settings):
-    loop, _, *ours = sweep.contenders(settings)
-    script = loop.command[-1].splitlines()
-    assert loop.scale * len(script) == 6
-    assert ["--restore-file" in line for line in script] == [False, True]
-    for contender in (ours[0], ours[-1]):
-        words = list(contender.command)
-        words.insert(words.index("--"), "--dry-run")
-        execute(type(contender)("dry", tuple(words), contender.environment), settings, "dry")
-        assert (settings.output / "logs" / "dry.txt").read_text().count("fairseq-train ") == 6
-
-
-@pytest.mark.parametrize("number", [0, 1], ids=["one after another", "two at a time"])
-def test_stock_runs_of_the_sweep_validate_and_save(settings, number):
-    record = execute(sweep.contenders(settings)[number], settings, "stock")
-    assert record["seconds"] == [pytest.approx(3 * record["wall"])]
-    for init in ("random", "pretrained"):
-        assert (settings.scratch / "sweep" / "stock" / init / "checkpoint_best.pt").is_file()
-        assert list((settings.scratch / "sweep" / "stock" / init / "tensorboard").rglob("events*"))
-
-
-@pytest.mark.long
-def test_commands_are_measured_from_start_to_end(settings, tmp_path, monkeypatch):
-    """All but those with a graph, whose export takes seconds, and the training, which prepares the others."""
-    run, prepared = start._run, []
-    monkeypatch.setattr(start, "LINES", 20)
-    monkeypatch.setattr(start, "PYTHON", {"PYTHON": sys.executable})
-    monkeypatch.setattr(
-        start, "_run", lambda *given: prepared.append(given[1]) if given[1] == "export" else run(*given)
-    )
-    make_sample(tmp_path / "sample")
-    mine = replace(settings, data=tmp_path / "sample" / "reviews", sample=tmp_path / "sample")
-    *contenders, sample = start.contenders(mine, tmp_path / "start")
-    assert prepared == ["export"]
-    short = [one for one in contenders if "ONNX" not in one.name and "train.sh" not in one.name]
-    assert len(short) == len(contenders) - 2
-    assert sample.command[-3].endswith("sample.sh")
-    result = compare("start", "Start", short, mine)
-    assert all(row["median"] > 0 for row in result["contenders"]), result
-    assert len((tmp_path / "start" / "predicted.csv").read_text().splitlines()) == 21
-
-
-@pytest.mark.long
-def test_all_servers_have_the_same_results(settings, tmp_path):
-    make_sample(tmp_path / "sample")
-    data = tmp_path / "sample" / "reviews"
-    mine = replace(settings, data=data, sample=tmp_path / "sample", scratch=tmp_path, clients=2, seconds=1)
-    result = serve.run(mine)
-    assert [row["ours"] for row in result["contenders"]] == [False, False, True]
-    for row in result["contenders"]:
-        assert row["errors"] == 0, row
-        assert row["p50"] <= row["p95"]
-        (record,) = row["rounds"]
-        assert record["requests"] > 0 < row["requests_per_second"]
-        assert record["percentiles"] == sorted(record["percentiles"])
-        assert record["percentiles"][95] == pytest.approx(row["p95"], abs=1e-3)
-    record["probabilities"][0] = {"neg": 2.0, "pos": -1.0}
-    with pytest.raises(UserError, match=r"^ours"):
-        serve.check_same_results(result)
-
-
-def test_requests_without_an_answer_are_errors():
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        address = f"http://127.0.0.1:{unused.getsockname()[1]}/"
-    load = serve.Load(address, ["un", "deux"], time.monotonic() + 0.1)
-    load.run(3)
-    assert load.errors >= 3
-    assert not load.times
-
-
-def test_all_readers_find_the_same_scalars(tmp_path):
-    logs.write_tree(tmp_path, 3)
-    record = logs.read_logs("ours", str(tmp_path))
-    assert record["scalars"] == 3 * logs.SCALARS_PER_RUN
-    rows = [{"contender": name, "rounds": [record]} for name in ("a", "b")]
-    logs.check_same_numbers({"scalars": record["scalars"], "contenders": rows})
-    rows[1]["rounds"] = [record | {"total": record["total"] + 1}]
-    with pytest.raises(UserError, match=r"\bb\b"):
-        logs.check_same_numbers({"scalars": record["scalars"], "contenders": rows})
 
 
 def test_batches_and_ids_are_those_of_stock_fairseq(settings):

@@ -12,7 +12,7 @@ from roberta_small.common.errors import UserError
 def row(name, median, ratio, *, ours=False, **more):
     return {
         "contender": name, "ours": ours, "median": median, "q1": 0.9 * median, "q3": 1.2 * median, "times": 9,
-        "wall": 20.0, "peak_bytes": 512 * 2**20, "ratio": ratio, "scale": 1.0, "note": "", "rounds": [{}, {}],
+        "wall": 20.0, "peak_bytes": 512 * 2**20, "ratio": ratio, "note": "", "rounds": [{}, {}],
     } | more  # fmt: skip
 
 
