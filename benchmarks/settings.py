@@ -71,23 +71,18 @@ class Settings:
 
 
 def make_sample(folder: Path) -> None:
-    """Write text/, sample.model, dict.txt and the binarized folders reviews/ and corpus/ below `folder`."""
-    text, model, dictionary = folder / "text", folder / "sample.model", folder / "dict.txt"
-    corpus = text / "corpus.train.txt"
-    tokens = ["--sentencepiece-model", model, "--dict", dictionary]
-    splits = [word for split in ("train", "valid", "test") for word in (f"--{split}pref", text / split)]
-    _preprocess("sample", "--out", text)
-    _preprocess("vocabulary", "--train", "--size", 1300, "--text", corpus, *tokens[:2], "--out", dictionary)
-    _preprocess("binarize", *tokens, *splits, "--out", folder / "reviews")
-    valid = ["--validpref", text / "corpus.valid.txt"]
-    _preprocess(
-        "binarize", *tokens, "--only-source", "--trainpref", corpus, *valid, "--out", folder / "corpus"
-    )
+    """Write text/ and the data folders reviews/ and corpus/ below `folder`."""
+    text, corpus = folder / "text", folder / "corpus"
+    _run("roberta_small.preprocess.sample", "--out", text)
+    running = ["--corpus", text / "corpus.train.txt", "--valid", text / "corpus.valid.txt"]
+    _run("roberta_small", "prepare", *running, "--vocabulary-size", 1300, "--out", corpus)
+    reviews = [text / "train.input0", "--valid", text / "valid.input0", "--test", text / "test.input0"]
+    _run("roberta_small", "prepare", *reviews, "--tokenizer", corpus, "--out", folder / "reviews")
 
 
-def _preprocess(*words: object) -> None:
+def _run(module: str, *words: object) -> None:
     # In a separate process, to keep the memory of this one small.
-    command = [sys.executable, "-m", "roberta_small.preprocess", *map(str, words)]
+    command = [sys.executable, "-m", module, *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     if done.returncode:
-        raise UserError(f"preprocess {words[0]}: {done.stderr.strip().splitlines()[-1]}")
+        raise UserError(f"{module}: {done.stderr.strip().splitlines()[-1]}")

@@ -11,14 +11,8 @@ from roberta_small.common.errors import UsageError, report_errors
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "prepare data": {
-        "prepare": ("preprocess", "a data folder from a file of labelled text"),
-        "split": ("preprocess", "training, validation and test set from labelled text"),
-        "vocabulary": ("preprocess", "a dictionary, and with --train a SentencePiece model"),
-        "binarize": ("preprocess", "a data folder from the text files of each split"),
-        "corpus": ("preprocess", "the text of a corpus for pre-training, split and without duplicates"),
-        "audit": ("preprocess", "lengths, unknown tokens and duplicates of a data set"),
+        "prepare": ("preprocess", "a data folder from files of labelled text, or a corpus for pre-training"),
         "download": ("preprocess", "public data sets and models"),
-        "sample": ("preprocess", "a small generated corpus to try everything with"),
     },
     "train": {
         "train": ("experiments", "train classifiers over seeds and initializations"),

@@ -56,10 +56,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-PREPROCESS = shlex.split(
-    "-m preprocess binarize --sentencepiece-model spm.model --srcdict dict.txt --destdir bin"
-)
-BINARIZE = [*PREPROCESS, "--trainpref", "train", "--validpref", "valid", "--testpref", "test"]
+PREPARE = shlex.split("-m preprocess prepare --tokenizer spm.model --dict dict.txt --out bin")
+BINARIZE = [*PREPARE, "train.input0", "--valid", "valid.input0", "--test", "test.input0"]
 TRAIN = ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "fairseq_plugin")]
 TRAIN += [*OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save"]
 RESTORE = [*TRAIN, "--restore-file", "other/model.pt"]
@@ -126,7 +124,7 @@ CASES = {
     "wrong dictionary": Case(
         lambda f: write_dictionary(f / "dict.txt", [f"other{i}" for i in range(40)]), BINARIZE, "dict.txt"
     ),
-    "truncated archive": Case(cut_gzip, [*PREPROCESS, "--only-source", "--trainpref", "news.gz"], "news.gz"),
+    "truncated archive": Case(cut_gzip, [*PREPARE, "--corpus", "news.gz"], "news.gz"),
     "truncated data": Case(
         edit("data/input0/train.bin", lambda b: b[:-5]), [*TRAIN, "--max-update", "1"], "train.bin"
     ),

@@ -31,7 +31,7 @@ def with_transformers_tokenizer(family):
         tokenizer = make[family](root / "tokenizer")
         tiny_tokenizers.write_csv(root / "reviews.csv", ("neg", "pos"))
         words = [str(root / "reviews.csv"), "--tokenizer", str(tokenizer), "--out", str(root / "data")]
-        assert preprocess(["dataset", *words]) == 0
+        assert preprocess(["prepare", *words]) == 0
         return root / "data"
 
     return data

@@ -36,7 +36,7 @@ def prepared(tmp_path_factory):
     tiny_models.write(folder / "camembert", "camembert")
     tiny_tokenizers.write_csv(folder / "reviews.csv", sorted(CLASSES))
     words = [str(folder / "reviews.csv"), "--tokenizer", str(folder / "camembert")]
-    assert preprocess(["dataset", *words, "--out", str(folder / "data")]) == 0
+    assert preprocess(["prepare", *words, "--out", str(folder / "data")]) == 0
     return folder / "camembert", folder / "data"
 
 
@@ -113,7 +113,7 @@ def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
     tiny_models.write(tmp_path / "encoder", family, "encoder")
     tiny_tokenizers.write_csv(tmp_path / "reviews.csv", sorted(CLASSES), pairs)
     words = ["--text-column", "text", *(("--pair-column", "text2") if pairs else ())]
-    assert preprocess(["dataset", "reviews.csv", *words, "--tokenizer", "encoder", "--out", "data"]) == 0
+    assert preprocess(["prepare", "reviews.csv", *words, "--tokenizer", "encoder", "--out", "data"]) == 0
     options = ["--data", tmp_path / "data", "--pretrained", tmp_path / "encoder", "--inits", "pretrained"]
     options += ["--seeds", "1", "--out", tmp_path / "runs", "--device", "cpu"]
     flags = ["--", "--max-epoch", "1", "--precision", "fp32", "--lr", "1e-3", "--keep-eos"]

@@ -62,7 +62,7 @@ def test_a_language_model_of_fairseq_with_the_files_of_gpt2_is_fine_tuned(tmp_pa
     (tmp_path / "roberta").mkdir()
     options, texts = bpe(tmp_path / "roberta")
     write_rows("texts.csv", texts)
-    assert preprocess(["dataset", "texts.csv", *options, "--out", "data"]) == 0
+    assert preprocess(["prepare", "texts.csv", *options, "--out", "data"]) == 0
     task = "--task masked_lm --criterion masked_lm --arch roberta --tokens-per-sample 32 --batch-size 4"
     task = [*task.split(), *tiny_models.FLAGS, "--optimizer", "adam", "--cpu"]
     _, trainer = build_trainer([tmp_path / "data/input0", *task])
@@ -87,7 +87,7 @@ def test_from_a_file_to_transformers_and_back(tmp_path, capsys, kind):
     options, texts = kind(tmp_path / "tokenizer")
     write_rows(tmp_path / "texts.csv", texts)
     data, run = tmp_path / "data", tmp_path / "run"
-    assert preprocess(["dataset", str(tmp_path / "texts.csv"), *options, "--out", str(data)]) == 0
+    assert preprocess(["prepare", str(tmp_path / "texts.csv"), *options, "--out", str(data)]) == 0
     make_run(data, run, "--keep-eos", updates=2)
 
     classifier = SentenceClassifier.from_run(run)

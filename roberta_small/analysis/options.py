@@ -132,7 +132,9 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "help": "examples in the reported split (default: counted in the audit, the prediction files or the "
         "data folder)",
     }),
-    "audit": ("--audit", {"metavar": "JSON", "help": "written by: roberta-small audit --out"}),
+    "audit": ("--audit", {
+        "metavar": "JSON", "help": "audit.json of the data folder: excludes duplicates of train",
+    }),
     "duplicates": ("--duplicates", {
         "choices": NOTIONS, "help": "kind of duplicate to exclude from accuracy (exact)",
     }),

@@ -91,7 +91,7 @@ def label_counts(data: Path, split: str, classes: int) -> np.ndarray:
         or not ((labels_N >= 0) & (labels_N < classes)).all()
     ):
         raise UserError(
-            f"{binary}: not the labels of {classes} classes as `roberta-small binarize` writes them; "
+            f"{binary}: not the labels of {classes} classes as `roberta-small prepare` writes them; "
             f"{WRITE_AGAIN}"
         )
     return np.bincount(labels_N, minlength=classes)

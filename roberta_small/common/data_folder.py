@@ -1,6 +1,6 @@
 """Data folders: the report with checksums, shards, and the overlap between splits.
 
-`BIN/preprocess.json` is the report of `roberta-small binarize`; fairseq-preprocess writes none. Its
+`BIN/preprocess.json` is the report of `roberta-small prepare`; fairseq-preprocess writes none. Its
 object `files` maps the relative path of every other file in the folder to its SHA-256.
 
 Running text larger than memory is split into BIN/shard0, BIN/shard1, ... Each shard is a fairseq data folder.
@@ -23,7 +23,7 @@ from roberta_small.common.files import atomic_write, read_json, sha256
 REPORT = "preprocess.json"
 REPORT_OBJECTS = ("options", "sha256", "files")
 """Keys of a report whose values are JSON objects."""
-WRITE_AGAIN = "write the data folder again (roberta-small prepare or binarize)"
+WRITE_AGAIN = "write the data folder again (roberta-small prepare)"
 """The remedy for a corrupt data folder."""
 NOT_A_REPORT = f"not a report of `roberta-small`; {WRITE_AGAIN}"
 
@@ -162,7 +162,7 @@ def _checksums(folder: Path, report_name: str) -> dict[str, str]:
 
 NOTIONS = ("exact", "normalized")
 """Two texts are the same if they are equal, or equal after normalization (`preprocess.audit`)."""
-REMEDY = "write it again: roberta-small audit --out"
+REMEDY = "use the audit.json of a data folder that roberta-small prepare wrote"
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--audit",
         metavar="JSON",
-        help="report of roberta-small audit --out JSON: exclude examples whose text is in train",
+        help="audit.json of the data folder: exclude examples whose text is in train",
     )
     parser.add_argument(
         "--duplicates",

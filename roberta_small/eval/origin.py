@@ -211,11 +211,11 @@ class DataFolder:
         return (self.path / "input1").is_dir()
 
     def option(self, name: str) -> Any:
-        """An option of `roberta-small binarize`; None if unknown."""
+        """An option that the report records; None if unknown."""
         return self.report.get("options", {}).get(name)
 
     def digest(self, path: str) -> str | None:
-        """The recorded SHA-256 of a file in this folder, or of an input file of `roberta-small binarize`."""
+        """The recorded SHA-256 of a file in this folder, or of a file that it was made of."""
         return self.report.get("sha256", {}).get(path) or self.report.get("files", {}).get(path)
 
     @property

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole experiment on the generated sample, without a download: text, vocabulary, binarized data,
+# The whole experiment on the generated sample, without a download: text, tokenizer, data folders,
 # pre-training, six fine-tuning runs, two tables and a figure. Every step is a command that a user
 # can type; finished steps are skipped.
 #
@@ -19,23 +19,14 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "Text: a generated corpus of French book reviews"
 if [ ! -e "$data/text/sample.json" ]; then
-    "$python" -m roberta_small sample --out "$data/text"
+    "$python" -m roberta_small.preprocess.sample --out "$data/text"
 fi
 
-step "Vocabulary: a SentencePiece model trained on the sample"
-if [ ! -e "$data/dict.txt" ]; then
-    "$python" -m roberta_small vocabulary --train --overwrite --size 1300 \
-        --sentencepiece-model "$data/sentencepiece.model" --out "$data/dict.txt" \
-        --text "$data/text/corpus.train.txt" "$data/text/train.input0"
-fi
-
-step "Binarized data"
-"$python" -m roberta_small binarize --sentencepiece-model "$data/sentencepiece.model" \
-    --dict "$data/dict.txt" --trainpref "$data/text/train" --validpref "$data/text/valid" \
-    --testpref "$data/text/test" --out "$data/reviews"
-"$python" -m roberta_small binarize --sentencepiece-model "$data/sentencepiece.model" \
-    --dict "$data/dict.txt" --only-source --trainpref "$data/text/corpus.train.txt" \
-    --validpref "$data/text/corpus.valid.txt" --out "$data/corpus"
+step "Data: a new tokenizer, text for pre-training, and reviews"
+"$python" -m roberta_small prepare --corpus "$data/text/corpus.train.txt" --valid "$data/text/corpus.valid.txt" \
+    --protect "$data/text/valid.input0" "$data/text/test.input0" --vocabulary-size 1300 --out "$data/corpus"
+"$python" -m roberta_small prepare "$data/text/train.input0" --valid "$data/text/valid.input0" \
+    --test "$data/text/test.input0" --tokenizer "$data/corpus" --out "$data/reviews"
 
 step "Pre-training: PPMI-SVD initialization, then a masked language model"
 if [ ! -e "$data/warm.pt" ]; then

@@ -5,11 +5,10 @@ from __future__ import annotations
 import roberta_small.common.startup  # noqa: F401  first
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
-from roberta_small.preprocess import audit, binarize, corpus, dataset, sample, split
+from roberta_small.preprocess import dataset
 from roberta_small.preprocess.download import command as download
-from roberta_small.preprocess.tokenization import vocabulary
 
-COMMANDS = (dataset, sample, download, split, vocabulary, corpus, binarize, audit)
+COMMANDS = (dataset, download)
 
 
 def build_parser() -> Parser:

@@ -5,16 +5,14 @@ Duplicates   within and across splits, under two notions of "the same text":
              normalized  equal as sequences of case-folded words (punctuation and spacing ignored)
 Conflicts    exact duplicates that carry different labels
 Labels       how many lines of each class
-Lengths      tokens of an example with <s> and </s>, as the model reads it; with --sentencepiece-model
-             and --dict: mean, median, 95th percentile, maximum, fraction beyond --max-positions, unknown rate
+Lengths      tokens of an example with <s> and </s>, as the model reads it: mean, median, 95th percentile,
+             maximum, fraction beyond `max_positions`, unknown rate
 
-Line indices in the JSON count from 0. A table goes to standard output. All texts are held in memory.
+Line indices count from 0. All texts are held in memory.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 from collections import Counter
@@ -25,25 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.cli import positive
-from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write, sha256
-from roberta_small.common.tables import markdown
+from roberta_small.common.files import sha256
 from roberta_small.preprocess.dictionary import UNK
 from roberta_small.preprocess.labels import check_line_counts, read_labels
-from roberta_small.preprocess.options import add_reading, add_suffixes, input_suffixes
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, map_text
+from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 
-EXAMPLES = """examples:
-  roberta-small audit --trainpref split/train --validpref split/valid --testpref split/test \\
-      --sentencepiece-model sentencepiece.bpe.model --dict dict.txt --out audit.json
-  roberta-small audit --trainpref cls-books/train --testpref cls-books/test --inputs review
-"""
-MANY_LABELS = 30
-"""Maximum number of labels that the table lists; the JSON contains all."""
-EXTREMES = 10
-"""Number of the most and of the least frequent of more labels that it lists."""
 WORD = re.compile(r"\w+")
 
 
@@ -177,94 +162,3 @@ def read_examples(text_paths: list[str], label_path: str) -> Examples:
     return Examples(
         text_paths, label_path, ["\t".join(parts) for parts in zip(*columns, strict=True)], labels
     )
-
-
-def table(report: dict[str, Any]) -> str:
-    """The report as a Markdown table, one column per split."""
-    splits = report["splits"]
-    every = list(splits.values())
-    rows = [
-        ["lines", *(f"{split['lines']:,}" for split in every)],
-        ["different labels", *(f"{len(split['labels']):,}" for split in every)],
-    ]
-    for label in _shown_labels(splits):
-        rows.append([f"label {label}", *(f"{split['labels'].get(label, 0):,}" for split in every)])
-    for notion, found in report["duplicates"].items():
-        repeats = (f"{len(found[name][name]):,}" for name in splits)
-        rows.append([f"repeats an earlier line ({notion})", *repeats])
-        for other in splits:
-            shared = ("" if name == other else f"{len(found[name][other]):,}" for name in splits)
-            rows.append([f"also in {other} ({notion})", *shared])
-    if all("lengths" in split for split in every):
-        rows.append(["tokens", *(f"{split['tokens']:,}" for split in every)])
-        rows.append(["unknown tokens", *(f"{split['unknown_rate']:.2%}" for split in every)])
-        for key in ("mean", "median", "p95", "max"):
-            rows.append([f"length, {key}", *(f"{split['lengths'][key]:,.0f}" for split in every)])
-        truncated = (f"{split['lengths']['truncated_share']:.1%}" for split in every)
-        rows.append(["longer than max positions", *truncated])
-    conflicting = f"texts with conflicting labels: {len(report['conflicts'])}"
-    return f"{markdown(['', *splits], rows)}\n{conflicting}"
-
-
-def _shown_labels(splits: dict[str, dict[str, Any]]) -> list[str]:
-    """All labels in order, or the most and the least frequent ones of many."""
-    counts: Counter[str] = Counter()
-    for split in splits.values():
-        counts.update(split["labels"])
-    if len(counts) <= MANY_LABELS:
-        return sorted(counts)
-    frequent = sorted(counts, key=lambda label: (-counts[label], label))
-    return [*frequent[:EXTREMES], *frequent[-EXTREMES:]]
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `audit`."""
-    parser = subparsers.add_parser(
-        "audit",
-        help="duplicates, conflicts, balance and lengths of a data set",
-        description=__doc__,
-        examples=EXAMPLES,
-    )
-    for name in ("train", "valid", "test"):
-        parser.add_argument(
-            f"--{name}pref", required=name == "train", metavar="PREFIX", help="PREFIX.input0 and PREFIX.label"
-        )
-    add_suffixes(parser)
-    parser.add_argument(
-        "--sentencepiece-model",
-        metavar="MODEL",
-        help="SentencePiece model; with --dict, token statistics are added",
-    )
-    parser.add_argument("--dict", "--srcdict", metavar="DICT", help="fairseq dict.txt of subword tokens")
-    parser.add_argument(
-        "--max-positions",
-        type=positive,
-        default=256,
-        metavar="N",
-        help="maximum length in tokens, for the truncation rate (default: 256)",
-    )
-    parser.add_argument("--out", metavar="JSON", help="also write the report with all line indices")
-    add_reading(parser)
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
-    """The command: read, audit, print the table, write the JSON."""
-    if bool(args.sentencepiece_model) != bool(args.dict):
-        raise UserError("--sentencepiece-model and --dict: use both, to count tokens, or neither")
-    prefixes = {"train": args.trainpref, "valid": args.validpref, "test": args.testpref}
-    prefixes = {name: prefix for name, prefix in prefixes.items() if prefix}
-    inputs = input_suffixes(args.inputs, list(prefixes.values()))
-    splits = {
-        name: read_examples([f"{prefix}.{suffix}" for suffix in inputs], f"{prefix}.{args.label}")
-        for name, prefix in prefixes.items()
-    }
-    encoder = None
-    if args.dict:
-        encoder = Encoder.from_files(
-            args.sentencepiece_model, args.dict, normalize_apostrophes=args.normalize_apostrophes
-        )
-    report = audit(splits, encoder, max_positions=args.max_positions, workers=args.workers)
-    if args.out:
-        atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    print(table(report))

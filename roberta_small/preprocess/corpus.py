@@ -1,30 +1,51 @@
-"""Running text for pre-training: each paragraph once, no sentence of the evaluation texts.
+"""Running text -> a data folder for pre-training: each paragraph once, no sentence of the evaluation texts.
 
-Reads text files, also .gz, .xz and .bz2: one paragraph per line, an empty line between documents. Writes one
-file without duplicate paragraphs and without paragraphs that share a sentence with a protected text.
-Paragraphs and sentences are compared by their words: case, punctuation and spacing are ignored. A sentence
-ends at . ! ? ; : or an ellipsis; sentences of fewer than 50 characters are ignored because they are common.
+Reads text files, also .gz, .xz and .bz2: one paragraph per line, an empty line between documents. Paragraphs
+and sentences are compared by their words: case, punctuation and spacing are ignored. A sentence ends at
+. ! ? ; : or an ellipsis; sentences of fewer than 50 characters are ignored because they are common.
+
+Contents of DIR:
+    dict.txt train.bin valid.bin ...   fairseq's binary data; with several shards in shard0/, shard1/, ...
+    text/train.txt                     the text that is left
+    tokenizer/ preprocess.json         the tokenizer; options, counts and checksums
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from roberta_small.common.cli import positive
+from roberta_small.common.data_folder import (
+    REPORT,
+    Report,
+    check_replaceable,
+    finished,
+    request,
+    write_report,
+)
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_open, atomic_write, sha256
+from roberta_small.common.files import atomic_folder, atomic_open
 from roberta_small.preprocess.audit import normalized
+from roberta_small.preprocess.binarize import Split, write_data
+from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import disk_bytes, read_blocks
+from roberta_small.preprocess.tokenization.choice import FOLDER, MODEL, choose, locate
 
+HELD_OUT = "0.01"
+"""Default fraction of the documents for validation."""
+MOST_SHARDS = 500
+"""Two files each; a process may usually have 1,024 open."""
+SHORTEST = 20
+"""Length of a paragraph in characters."""
 ENDS = re.compile(r"[.!?;:…]+")
 SHARED_CHARS = 50
 """Length from which a shared sentence is unlikely to be a coincidence."""
@@ -32,87 +53,120 @@ BATCH = 10_000
 """Lines that are compared with those before at a time."""
 KEPT, SHORT, DUPLICATE, PROTECTED = "kept", "short", "duplicate", "protected"
 FATES = (KEPT, SHORT, DUPLICATE, PROTECTED)
-EXAMPLES = """examples:
-  roberta-small corpus --text news.txt.xz novels.txt.xz --protect valid.input0 test.input0 \\
-      --out corpus.txt
-  roberta-small corpus --text corpus.txt --protect valid.input0 test.input0 --check
-"""
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `corpus`."""
-    parser = subparsers.add_parser(
-        "corpus",
-        help="remove duplicate paragraphs and paragraphs that share a sentence with protected texts",
-        description=__doc__,
-        examples=EXAMPLES,
-    )
-    parser.add_argument("--text", required=True, nargs="+", metavar="FILE", help="one paragraph per line")
-    parser.add_argument(
-        "--protect",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="texts whose sentences must not occur in the output",
-    )
-    parser.add_argument(
-        "--min-chars",
-        type=positive,
-        default=20,
-        metavar="N",
-        help="minimum length of a paragraph in characters (default: %(default)s)",
-    )
-    goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--out", metavar="FILE", help="text to write; FILE.json contains the counts")
-    goal.add_argument(
-        "--check", action="store_true", help="write nothing; fail if a sentence of --protect is in --text"
-    )
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """What decides the content of a data folder for pre-training."""
+
+    texts: tuple[str, ...]
+    valid: str = HELD_OUT
+    """A file, which is used as it is, or the fraction of the documents to hold out."""
+    protect: tuple[str, ...] = ()
+    """Texts whose sentences must not occur in the result."""
+    shards: int = 1
+    tokenizer: str = TRAIN
+    dictionary: str | None = None
+    vocabulary_size: int | None = None
+    normalize_apostrophes: bool = False
+
+    @property
+    def valid_every(self) -> int | None:
+        """Each document of this number is for validation; None if that is a file.
+
+        Raises `UserError` unless `valid` is a file or a fraction up to a half.
+        """
+        if Path(self.valid).is_file():
+            return None
+        try:
+            fraction = Fraction(self.valid)
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"--valid {self.valid}: no such file; pass a file or a fraction") from None
+        if not 0 < fraction <= Fraction(1, 2):
+            raise UserError(f"--valid {self.valid}: pass a file, or a fraction of the documents up to 0.5")
+        return round(1 / fraction)
+
+    def request(self) -> Report:
+        """The options and the checksums of the files behind them; raises `UserError` for a missing file."""
+        if self.shards > MOST_SHARDS:
+            raise UserError(f"--shards {self.shards}: at most {MOST_SHARDS}: all are written at once")
+        found = None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
+        valid = [self.valid] if self.valid_every is None else []
+        for path in (*self.texts, *self.protect):
+            if not Path(path).is_file():
+                raise UserError(f"{path}: no such file; give text files")
+        options = {
+            "corpus": list(self.texts),
+            "valid": self.valid,
+            "valid_every": self.valid_every,
+            "protect": list(self.protect),
+            **({"shards": self.shards} if self.shards > 1 else {}),
+            "tokenizer": self.tokenizer,
+            "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
+            **({"vocabulary_size": self.vocabulary_size} if self.vocabulary_size else {}),
+            "normalize_apostrophes": self.normalize_apostrophes,
+        }
+        return request(options, [*self.texts, *valid, *self.protect, *(found.files if found else [])])
 
 
-def run(args: argparse.Namespace) -> int:
-    """The command; the exit code is 1 where a check finds a shared sentence."""
-    if args.check and not args.protect:
-        raise UserError("--check needs --protect: the texts whose sentences must not be in --text")
-    protected = sentences_of(args.protect)
-    if args.check:
-        return check(args.text, protected)
-    counts: dict[str, Counter[str]] = {path: Counter() for path in args.text}
-    with atomic_open(args.out) as stream:
-        for path, fate, line in judged(args.text, protected, args.min_chars):
-            counts[path][fate] += bool(line)
-            if fate == KEPT:
-                stream.write(f"{line}\n")
-    report = {
-        "protect": list(args.protect),
-        "min_chars": args.min_chars,
-        "sentence_chars": SHARED_CHARS,
-        "paragraphs": {path: {fate: counts[path][fate] for fate in FATES} for path in args.text},
-        "sha256": {path: sha256(path) for path in [*args.text, *args.protect, args.out]},
-    }
-    atomic_write(f"{args.out}.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    print("\n".join(table(counts)))
-    return 0
+def prepare_corpus(
+    options: CorpusOptions, destdir: str, *, workers: int = 1, overwrite: bool = False
+) -> Report:
+    """Write the data folder in one step and return its report; prints the paragraphs of each file.
+
+    A folder that contains the same result is left unchanged. Raises `UserError` for bad input, and then
+    writes nothing.
+    """
+    wanted, destination = options.request(), Path(destdir)
+    if (report := finished(destination, REPORT, wanted)) is not None:
+        return report
+    check_replaceable(destination, REPORT, overwrite=overwrite)
+    protected = sentences_of(options.protect)
+    counts: dict[str, Counter[str]] = {path: Counter() for path in options.texts}
+    with atomic_folder(destination) as folder:
+        text, scratch = folder / "text" / "train.txt", folder / ".scratch"
+        with atomic_open(text) as stream:
+            for path, fate, line in judged(options.texts, protected):
+                counts[path][fate] += bool(line)
+                if fate == KEPT:
+                    stream.write(f"{line}\n")
+        print("\n".join(table(counts)), flush=True)
+        scratch.mkdir()
+        tokenizer = choose(
+            options.tokenizer, options.dictionary, [text], scratch, size=options.vocabulary_size,
+            normalize_apostrophes=options.normalize_apostrophes, workers=workers,
+        )  # fmt: skip
+        splits = [Split("train", {".": [str(text)]}, None)]
+        if options.valid_every is None:
+            splits.append(Split("valid", {".": [options.valid]}, None))
+        written, _ = write_data(
+            folder, splits, tokenizer.encoder, valid_every=options.valid_every, shards=options.shards,
+            workers=workers,
+        )  # fmt: skip
+        tokenizer.save(folder / FOLDER)
+        for file in scratch.iterdir():
+            file.unlink()
+        scratch.rmdir()
+        paragraphs = {path: {fate: counts[path][fate] for fate in FATES} for path in options.texts}
+        extra = {"splits": written, "paragraphs": paragraphs, "tokenizer": tokenizer.describe()}
+        return write_report(folder, REPORT, wanted | extra)
 
 
-def check(texts: Sequence[str], protected: set[bytes]) -> int:
-    """Name the first lines that share a sentence with the protected texts; 0 if there is none."""
-    found = 0
-    for path, number, line in lines_of(texts):
-        if shares(line, protected):
-            found += 1
-            if found <= 10:
-                print(f"{path}, line {number}: shares a sentence with a protected text: {line[:100]}")
-    lines = "no line shares" if found == 0 else "1 line shares" if found == 1 else f"{found:,} lines share"
-    print(f"{lines} a sentence of {SHARED_CHARS} or more characters with a protected text")
-    return 1 if found else 0
+def summary(report: Report) -> list[str]:
+    """Sentences, tokens and unknown tokens of each split."""
+    return [
+        f"{split if place == '.' else f'{place}/{split}'}: {found['sentences']:,} sentences, "
+        f"{found['tokens']:,} tokens, {found['unknown_rate']:.3%} unknown"
+        for split, places in report["splits"].items()
+        for place, found in places.items()
+    ]
 
 
-def judged(texts: Sequence[str], protected: set[bytes], min_chars: int) -> Iterator[tuple[str, str, str]]:
+def judged(texts: Sequence[str], protected: set[bytes]) -> Iterator[tuple[str, str, str]]:
     """File, fate and text of each line; of empty lines in a row one is kept, with no text."""
     lines, seen, open_document = lines_of(texts), Seen(), False
     while batch := list(islice(lines, BATCH)):
-        fates = fates_of([line for _, _, line in batch], protected, min_chars, seen)
+        fates = fates_of([line for _, _, line in batch], protected, seen)
         for (path, _, line), fate in zip(batch, fates, strict=True):
             if not line:
                 fate = KEPT if open_document else SHORT
@@ -120,10 +174,10 @@ def judged(texts: Sequence[str], protected: set[bytes], min_chars: int) -> Itera
             yield path, fate, line
 
 
-def fates_of(lines: Sequence[str], protected: set[bytes], min_chars: int, seen: Seen) -> list[str]:
+def fates_of(lines: Sequence[str], protected: set[bytes], seen: Seen) -> list[str]:
     """What becomes of each line, given those seen before; an empty one is too short."""
     fates = [
-        SHORT if len(line) < min_chars else PROTECTED if shares(line, protected) else KEPT for line in lines
+        SHORT if len(line) < SHORTEST else PROTECTED if shares(line, protected) else KEPT for line in lines
     ]
     kept = [number for number, fate in enumerate(fates) if fate == KEPT]
     keys = np.frombuffer(b"".join(digest(normalized(lines[number])) for number in kept), dtype="<u8")

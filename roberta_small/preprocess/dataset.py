@@ -1,21 +1,26 @@
 """From files of labelled text to a data folder that `roberta-small train --data` trains on.
 
 Reads CSV, TSV, JSON, JSON lines and Parquet (also compressed), any other registered format, and data sets
-of the Hugging Face hub (datasets:NAME). Several files are concatenated. Columns with common names (text,
-review, label, class, ...) are detected. --valid and --test take a file, or the number or fraction of examples
-to hold out: stratified by class, with duplicates in one split, and determined by --seed.
+of the Hugging Face hub (datasets:NAME). A file of one text per line has its labels beside it: train.txt and
+train.label, with the second texts of pairs in train.input1 beside train.input0. Several files are
+concatenated. Columns with common names (text, review, label, class, ...) are detected.
+--valid and --test take a file, or the number or fraction of examples to hold out: stratified by class, with
+duplicates in one split, and determined by --seed.
 
 Contents of DIR:
     input0/ input1/ label/ preprocess.json   fairseq's binary data (input1: sentence pairs)
     text/                                    the splits as text and labels, one example per line
     split.json                               file and line of every example, and the rows left out
     tokenizer/                               the tokenizer of the text
-    audit.json                               duplicates, conflicting labels, lengths (see audit)
+    audit.json                               duplicates, conflicting labels, lengths
 
 The kind of labels is detected or given with --task: one class per text, any number of classes (lists, a
 separator, or a column for each class), or a number (regression).
 
 With --soft-labels, train has further examples, and label/train.soft.npy the targets of all of them.
+
+With --corpus, FILEs are running text for `roberta-small pretrain`, one paragraph per line and an empty line
+between documents: repeated paragraphs and those that share a sentence with a text of --protect are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from typing import Any
 
 import pandas as pd
 
-from roberta_small.common.cli import nearest
+from roberta_small.common.cli import nearest, positive
 from roberta_small.common.data_folder import (
     REPORT,
     Report,
@@ -46,8 +51,10 @@ from roberta_small.common.files import atomic_folder, atomic_open, atomic_write
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, SINGLE_LABEL, LabelKind
 from roberta_small.preprocess import audit, label_cells, soft_labels
 from roberta_small.preprocess.binarize import Split, write_data
+from roberta_small.preprocess.corpus import HELD_OUT, CorpusOptions, prepare_corpus
+from roberta_small.preprocess.corpus import summary as describe_corpus
 from roberta_small.preprocess.label_cells import LabelOptions
-from roberta_small.preprocess.labels import HIDDEN, checked_label, merged, quoted
+from roberta_small.preprocess.labels import HIDDEN, check_line_counts, checked_label, merged, quoted
 from roberta_small.preprocess.options import (
     DEFAULT_PART,
     NO_TEST,
@@ -62,11 +69,14 @@ from roberta_small.preprocess.options import (
 )
 from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
 from roberta_small.preprocess.readers.dialect import Dialect, dialect_of
+from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.readers.records import DEFAULT as LINES
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 from roberta_small.preprocess.soft_labels import SoftLabel
 from roberta_small.preprocess.split import grouped_split, part_of
 from roberta_small.preprocess.tokenization.choice import FOLDER, MODEL, choose, locate
+from roberta_small.preprocess.tokenization.vocabulary import SIZE as VOCABULARY_SIZE
 
 SPLIT_REPORT = "split.json"
 TEXT = "text"
@@ -101,6 +111,9 @@ EXAMPLES = """examples:
   roberta-small prepare datasets:imdb --out data/imdb
   roberta-small prepare reviews.csv --soft-labels predicted.jsonl --out data/more
   roberta-small prepare reviews.tsv --tokenizer roberta_small_fr --out data/mine
+  roberta-small prepare train.review --valid 200 --test test.review --out data/books
+  roberta-small prepare --corpus news.txt.xz novels.txt.xz --protect data/mine/text/test.input0 \\
+      --tokenizer sentencepiece.bpe.model --vocabulary-size 32000 --out data/corpus
 """
 
 
@@ -131,15 +144,18 @@ class Options:
     seed: int = 1
     tokenizer: str = TRAIN
     dictionary: str | None = None
+    vocabulary_size: int | None = None
+    """Of a tokenizer or dictionary that is made of the training text; None: it depends on the text."""
     normalize_apostrophes: bool = False
     soft_labels: str | None = None
     """A file of texts with class probabilities, for the training set."""
 
     def files(self) -> list[str]:
         """The files that are read."""
-        parts = [part for part in (self.valid, self.test) if is_source(part)]
+        sources = [*self.train, *(part for part in (self.valid, self.test) if is_source(part))]
+        beside = [path for source in sources for path in companions(source, self.reader).values()]
         soft = [] if self.soft_labels is None else [self.soft_labels]
-        return [source for source in (*self.train, *parts, *soft) if not hub.is_dataset(source)]
+        return [source for source in (*sources, *beside, *soft) if not hub.is_dataset(source)]
 
     def request(self) -> Report:
         """The options and the checksums of the files behind them."""
@@ -157,6 +173,7 @@ class Options:
             "seed": self.seed,
             "tokenizer": self.tokenizer,
             "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
+            **({"vocabulary_size": self.vocabulary_size} if self.vocabulary_size else {}),
             "normalize_apostrophes": self.normalize_apostrophes,
             **({"soft_labels": self.soft_labels} if self.soft_labels is not None else {}),
         }
@@ -394,11 +411,44 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
         raise UserError(f"{given[0]}: {source} is not a table; omit the option or use a table (.csv, .jsonl)")
     rows = [Row(source, record) for record in read_records(source, options.reader)]
     if rows and all(row.record.label is None for row in rows):
-        raise UserError(
-            f"{source}: read as {reader_name(source, options.reader)}, a format without labels; use a table "
-            f"with a column of labels ({', '.join(suffixes_of(TABLE))})"
-        )
+        rows = _with_companions(rows, source, options.reader)
     return rows, columns, []
+
+
+def companions(source: str, reader: str | None = None) -> dict[str, str]:
+    """The files beside a file of one text per line: `label` (NAME.label) and `pair` (NAME.input1)."""
+    if hub.is_dataset(source) or not Path(source).is_file() or reader_name(source, reader) != LINES:
+        return {}
+    path, found = Path(source), {}
+    stems = [path.name[: match.start()] for match in re.finditer(r"\.", path.name)]
+    for stem in reversed(stems):  # train.review.spm: train.review.label, or else train.label
+        if path.with_name(f"{stem}.label").is_file():
+            found["label"] = str(path.with_name(f"{stem}.label"))
+            break
+    pair = path.with_suffix(".input1")
+    return found | ({"pair": str(pair)} if path.suffix == ".input0" and pair.is_file() else {})
+
+
+def _with_companions(rows: list[Row], source: str, reader: str | None) -> list[Row]:
+    """The rows of a file of one text per line with the labels, and second texts, of the files beside it.
+
+    Raises `UserError` if there are no labels, or another number of lines.
+    """
+    found = companions(source, reader)
+    if "label" not in found:
+        raise UserError(
+            f"{source}: read as {reader_name(source, reader)}, a format without labels; write them to "
+            f"{Path(source).with_suffix('.label').name}, one per line, or use a table with a column of "
+            f"labels ({', '.join(suffixes_of(TABLE))})"
+        )
+    lines = {kind: list(read_text_lines(path)) for kind, path in found.items()}
+    for kind, path in found.items():
+        check_line_counts(source, len(rows), path, len(lines[kind]))
+    pairs = lines.get("pair", [None] * len(rows))
+    return [
+        replace(row, record=replace(row.record, label=label, pair=pair))
+        for row, label, pair in zip(rows, lines["label"], pairs, strict=True)
+    ]
 
 
 def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:
@@ -663,6 +713,7 @@ def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Repo
         options.dictionary,
         [folder / TEXT / f"train.{name}" for name in inputs],
         scratch,
+        size=options.vocabulary_size,
         normalize_apostrophes=options.normalize_apostrophes,
         workers=workers,
     )
@@ -729,39 +780,86 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `prepare`; `dataset` is its earlier name."""
+    """Add the command `prepare`."""
     parser = subparsers.add_parser(
         "prepare",
-        aliases=["dataset"],
-        help="convert files of labelled text to a data folder, in one step",
+        help="convert files of labelled text, or running text, to a data folder, in one step",
         description=__doc__,
         examples=EXAMPLES,
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="labelled text, or datasets:NAME")
-    parser.add_argument("--train", nargs="+", default=[], help=argparse.SUPPRESS)  # the same as FILE
     add_columns(parser)
     add_dialect(parser)
     parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
     add_splits(parser)
     add_soft_labels(parser)
     add_tokenizer(parser)
+    parser.add_argument(
+        VOCABULARY_SIZE, type=positive, metavar="N",
+        help="entries of a new tokenizer, or of the dictionary of a SentencePiece model, including four "
+        "special symbols and <mask> (default: by the text; all)",
+    )  # fmt: skip
     add_reading(parser)
+    corpus = parser.add_argument_group("running text for pre-training")
+    corpus.add_argument(
+        "--corpus", nargs="+", metavar="FILE",
+        help="running text instead of labelled text; --valid is then a file, or the fraction of the "
+        f"documents to hold out ({HELD_OUT})",
+    )  # fmt: skip
+    corpus.add_argument(
+        "--protect", nargs="+", metavar="FILE", help="texts whose sentences must not occur in the result"
+    )
+    corpus.add_argument(
+        "--shards", type=positive, metavar="N",
+        help="distribute the documents over shard0, shard1, ..., which training opens one at a time; for "
+        "text larger than memory (default: 1)",
+    )  # fmt: skip
     add_destination(parser, "DIR")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """The command: check the options, prepare, print what was written."""
-    sources = (*args.files, *args.train)
-    if not sources:
+    if args.corpus:
+        _run_corpus(args)
+        return
+    for flag in ("protect", "shards"):
+        if getattr(args, flag) is not None:
+            raise UserError(f"--{flag}: for running text only; add --corpus FILE or omit it")
+    if not args.files:
         hint = "; write it before --text-column NAME" if args.text_column else ""
         raise UserError(f"FILE is required: pass a file of labelled text, for example reviews.csv{hint}")
     options = options_of(
-        args, sources, args.seed, reader=args.reader, normalize_apostrophes=args.normalize_apostrophes
-    )
+        args, args.files, args.seed, reader=args.reader, vocabulary_size=args.vocabulary_size,
+        normalize_apostrophes=args.normalize_apostrophes,
+    )  # fmt: skip
     report = prepare(options, args.out, workers=args.workers, overwrite=args.overwrite)
     command = shlex.join(["roberta-small", "train", "--data", args.out, "--out", "runs"])
     _print_lines([*summary(report, Path(args.out)), f"next: {command}"])
+
+
+def _run_corpus(args: argparse.Namespace) -> None:
+    """`prepare --corpus`; raises `UserError` for an option of labelled text."""
+    labelled = {
+        "FILE": args.files, "--test": args.test, "--seed": args.seed, "--reader": args.reader,
+        soft_labels.FLAG: args.soft_labels, label_cells.TASK: args.task,
+        label_cells.SEPARATOR: args.label_separator, "--merge-labels": args.merge_labels,
+        **{f"--{role}-column": True for role in Columns.of(args).named()},
+        **dict.fromkeys(dialect_of(args).flags(), True),
+    }  # fmt: skip
+    if given := [flag for flag, value in labelled.items() if value]:
+        raise UserError(f"{given[0]}: for labelled text, not with --corpus; omit it")
+    chosen = {
+        "valid": args.valid, "protect": args.protect and tuple(args.protect), "shards": args.shards,
+        "tokenizer": args.tokenizer, "dictionary": args.dict, "vocabulary_size": args.vocabulary_size,
+    }  # fmt: skip
+    options = CorpusOptions(
+        texts=tuple(args.corpus),
+        normalize_apostrophes=args.normalize_apostrophes,
+        **{name: value for name, value in chosen.items() if value is not None},
+    )
+    report = prepare_corpus(options, args.out, workers=args.workers, overwrite=args.overwrite)
+    _print_lines([*describe_corpus(report), f"written to {args.out}"])
 
 
 def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None, **others: Any) -> Options:

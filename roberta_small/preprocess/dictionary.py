@@ -91,7 +91,7 @@ def parse(lines: Iterable[str], path: str) -> Dictionary:
             )
         dictionary.append(symbol, int(count))
     if not dictionary.names():
-        raise UserError(f"{path}: empty; use a fairseq dict.txt, as preprocess vocabulary writes it")
+        raise UserError(f"{path}: empty; use a fairseq dict.txt, as roberta-small prepare writes it")
     return dictionary
 
 

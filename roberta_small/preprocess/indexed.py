@@ -136,12 +136,16 @@ def distribute(
             place_of_line = _place(documents(encoded), valid_every, shards)
             for place, ids, sizes in _by_place(encoded, place_of_line):
                 writers[place].add(ids, sizes)
-    for flag, least in (("--valid-every", valid_every or 0), ("--shards", shards if shards > 1 else 0)):
-        if documents.count < least:
-            raise UserError(
-                f"{source}: only {documents.count} documents (separated by blank lines), "
-                f"fewer than {flag} {least}; use a smaller number"
-            )
+    if documents.count < (valid_every or 0):
+        raise UserError(
+            f"{source}: only {documents.count} documents (separated by blank lines), too few to hold out "
+            f"each {valid_every}-th; pass --valid a larger fraction or a file"
+        )
+    if documents.count < shards > 1:
+        raise UserError(
+            f"{source}: only {documents.count} documents (separated by blank lines), fewer than --shards "
+            f"{shards}; use a smaller number"
+        )
     return dict(zip(places, writers, strict=True))
 
 

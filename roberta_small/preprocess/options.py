@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 
 from roberta_small.common.cli import positive
-from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import TASKS
 
 DEFAULT_PART = "0.1"
@@ -18,39 +16,6 @@ TRAIN = "train"
 """The value of `--tokenizer` for a new tokenizer, trained on the training text."""
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 """What options are added to."""
-
-
-def add_suffixes(parser: argparse.ArgumentParser) -> None:
-    """`--inputs` and `--label`: the names of a split's files are PREFIX.SUFFIX (see `input_suffixes`)."""
-    parser.add_argument(
-        "--inputs",
-        nargs="+",
-        metavar="SUFFIX",
-        help="suffixes of the text files, two for sentence pairs (default: input0, and input1 where there is "
-        "one; for CLS-books: review)",
-    )
-    parser.add_argument(
-        "--label", default="label", metavar="SUFFIX", help="suffix of the label file (default: label)"
-    )
-
-
-def input_suffixes(given: Sequence[str] | None, prefixes: Sequence[str]) -> list[str]:
-    """The suffixes of a split's texts: those given, else input0, and input1 where files have it.
-
-    Raises `UserError` for more than two, and where only some prefixes have an input1.
-    """
-    if given is not None:
-        if len(given) > 2:
-            raise UserError("--inputs: specify one suffix, or two for sentence pairs")
-        return list(given)
-    paired = [prefix for prefix in prefixes if os.path.exists(f"{prefix}.input1")]
-    if paired and len(paired) < len(prefixes):
-        alone = next(prefix for prefix in prefixes if prefix not in paired)
-        raise UserError(
-            f"{paired[0]}.input1 exists, but {alone}.input1 does not: sentence pairs need both "
-            "files in every split; add the file, or pass --inputs input0"
-        )
-    return ["input0", "input1"] if paired else ["input0"]
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +35,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
-    """`--out` (fairseq's `--destdir`) and `--overwrite`: the folder a command writes in one step."""
-    parser.add_argument("--out", "--destdir", required=True, metavar=metavar, help="output folder")
+    """`--out` and `--overwrite`: the folder a command writes in one step."""
+    parser.add_argument("--out", required=True, metavar=metavar, help="output folder")
     parser.add_argument(
         "--overwrite", action="store_true", help="overwrite an existing folder written by this command"
     )
@@ -169,8 +134,8 @@ def add_tokenizer(parser: Arguments, default: str = TRAIN) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="TOKENIZER",
-        help="SentencePiece model, folder or hub name of a Transformers tokenizer, folder with a checkpoint "
-        f"and its tokenizer, '{TRAIN}' to train a new SentencePiece model; for the tokens in --dict: 'words' "
-        f"or 'characters' (default: {default})",
+        help="SentencePiece model, folder or hub name of a Transformers tokenizer, folder with data or a "
+        f"checkpoint and its tokenizer, '{TRAIN}' to train a new SentencePiece model; for the tokens in "
+        f"--dict: 'words' or 'characters' (default: {default})",
     )
     parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of the tokenizer")

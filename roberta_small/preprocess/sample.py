@@ -12,7 +12,6 @@ The same options give the same bytes on every machine.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import random
@@ -23,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.errors import UserError
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_folder, atomic_write, sha256
 
 SEED = 1
@@ -274,27 +274,25 @@ def _write_corpus(folder: Path, sizes: dict[str, int]) -> None:
         atomic_write(folder / f"corpus.{split}.txt", "\n".join(documents))
 
 
-def run(args: argparse.Namespace) -> None:
-    """The command."""
-    write_sample(args.out, reviews=args.reviews, paragraphs=args.paragraphs)
-    print(f"{args.out}: sample corpus written (see sample.json)")
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `sample`."""
-    parser = subparsers.add_parser(
-        "sample",
-        help="generate a small corpus of French reviews for trying all commands",
-        description=__doc__,
-        examples="example: roberta-small sample --out data/sample",
+@report_errors
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = Parser(
+        prog="python -m roberta_small.preprocess.sample",
+        description="Generate a small corpus of French reviews for trying everything.",
+        examples="example: python -m roberta_small.preprocess.sample --out data/sample",
     )
-    parser.add_argument(
-        "--out", "--destdir", type=Path, required=True, metavar="DIR", help="new folder to write"
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder to write")
     for name, what, default in (
         ("reviews", "training reviews", REVIEWS), ("paragraphs", "unlabelled paragraphs", PARAGRAPHS),
     ):  # fmt: skip
         parser.add_argument(
             f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: %(default)s)"
         )
-    parser.set_defaults(run=run)
+    args = parser.parse_args(arguments)
+    write_sample(args.out, reviews=args.reviews, paragraphs=args.paragraphs)
+    print(f"{args.out}: sample corpus written (see sample.json)")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -14,7 +14,7 @@ from roberta_small.common.data_folder import (
     shards_of,
 )
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.__main__ import main as preprocess
+from roberta_small.preprocess import audit
 
 CLS_BOOKS_AUDIT = Path(__file__).parents[2] / "results" / "cls-books" / "audit.json"
 
@@ -65,8 +65,11 @@ def test_overlap_is_read_from_the_audit_of_preprocess(tmp_path):
     ):
         (tmp_path / f"{name}.input0").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         (tmp_path / f"{name}.label").write_text("1\n0\n1\n")
-    arguments = ["audit", "--trainpref", str(tmp_path / "train"), "--testpref", str(tmp_path / "test")]
-    assert preprocess([*arguments, "--out", str(tmp_path / "audit.json")]) == 0
+    splits = {
+        name: audit.read_examples([str(tmp_path / f"{name}.input0")], str(tmp_path / f"{name}.label"))
+        for name in ("train", "test")
+    }
+    (tmp_path / "audit.json").write_text(json.dumps(audit.audit(splits, None)))
     exact = read_overlap(tmp_path / "audit.json")
     assert (exact.size, exact.lines) == (3, {1})
     assert read_overlap(tmp_path / "audit.json", notion="normalized").lines == {1, 2}

@@ -113,7 +113,7 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
         "analysis --help",
         "analysis tables --help",
         "eval predict --help",
-        "preprocess dataset --help",
+        "preprocess prepare --help",
         "experiments train --help",
         "export onnx --help",
         "benchmarks --help",

@@ -15,7 +15,8 @@ from roberta_small.eval.__main__ import main
 from roberta_small.eval.generate import Sampling
 from roberta_small.eval.language_model import LanguageModel, choose_greedily, completion_of, sample
 from roberta_small.fairseq_plugin.checkpoints import fp16
-from roberta_small.preprocess.binarize import Split, binarize
+from roberta_small.preprocess.binarize import Split
+from tests.support.binarized_files import binarize
 from tests.support.tiny_runs import make_data, write_manifest
 from tests.support.training import STEPS, build_trainer, losses_of, save
 
@@ -36,7 +37,7 @@ def make_language_model(root, arch, updates):
         [Split(name, {".": [text]}, None) for name in ("train", "valid")],
         root / "text",
         sentencepiece_model=str(root / "spm.model"),
-        srcdict=str(root / "dict.txt"),
+        dictionary=str(root / "dict.txt"),
     )
     _, trainer = build_trainer([root / "text", *FLAGS, "--arch", arch, *STEPS])
     losses_of(trainer, updates)

@@ -41,7 +41,7 @@ def test_the_majority_class_of_each_subset(tmp_path):
     rows = [f"{'neg' if i % 50 else 'pos'} review {i},{'neg' if i % 50 else 'pos'}" for i in range(200)]
     (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     words = ["--valid", "50", "--test", "40", "--out", str(tmp_path / "data")]
-    assert preprocess(["dataset", str(tmp_path / "a.csv"), *words]) == 0
+    assert preprocess(["prepare", str(tmp_path / "a.csv"), *words]) == 0
     classes = inputs.class_names(tmp_path / "data/label/dict.txt")
     found = inputs.majorities(tmp_path / "data", ["valid", "test", "missing"], classes)
     for subset, one in found.items():

@@ -42,7 +42,7 @@ def test_a_transformers_tokenizer_is_kept(tmp_path):
     lines = "".join(f"{text},{i % 2}\n" for i, text in enumerate(tiny_tokenizers.lines(60)))
     (tmp_path / "reviews.csv").write_text("text,label\n" + lines)
     words = [str(tmp_path / "reviews.csv"), "--tokenizer", str(folder), "--out", str(tmp_path / "data")]
-    assert preprocess(["dataset", *words]) == 0
+    assert preprocess(["prepare", *words]) == 0
     keep_inputs(tmp_path / "data", tmp_path / "run")
     kept = {
         str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()

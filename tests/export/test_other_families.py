@@ -338,7 +338,7 @@ def test_a_classifier_with_mean_pooling_comes_back(tmp_path, family):
     make.get(family, tiny_tokenizers.bert)(folder)
     tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"))
     words = [str(tmp_path / "reviews.csv"), "--tokenizer", str(folder), "--out", str(tmp_path / "data")]
-    assert preprocess(["dataset", *words]) == 0
+    assert preprocess(["prepare", *words]) == 0
     flags = [
         "--init-token",
         "0",

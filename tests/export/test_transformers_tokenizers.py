@@ -24,7 +24,7 @@ def trained(folder, family, *flags, pairs=False, options=()):
     tiny_tokenizers.write_csv(folder / "reviews.csv", ("bad", "good"), pairs)
     words = [str(folder / "reviews.csv"), "--tokenizer", str(tokenizer), "--text-column", "text", *options]
     words += ["--pair-column", "text2"] if pairs else []
-    assert preprocess(["dataset", *words, "--out", str(folder / "data")]) == 0
+    assert preprocess(["prepare", *words, "--out", str(folder / "data")]) == 0
     init, separator = map(str, IDS[family])
     make_run(
         folder / "data",

@@ -79,7 +79,7 @@ def sentencepiece_model(folder):
 
 
 def report(data):
-    """As `preprocess binarize` writes it, of all files of the folder."""
+    """As `prepare` writes it, of all files of the folder."""
     files = {
         str(path.relative_to(data)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(data.rglob("*.*"))

@@ -86,10 +86,10 @@ def test_labels_names_and_texts_are_only_that_wherever_they_are_shown(tmp_path, 
         lines = [f"{line} <script>alert(1)</script> $(touch HACKED)\n" for line in originals.TEXT]
         (odd / f"{split}.input0").write_text("".join(lines))
         (odd / f"{split}.label").write_text("".join(f"{label}\n" for label in labels * 8))
-    words = ["--sentencepiece-model", str(odd / "spm.model"), "--srcdict", str(odd / "dict.txt")]
-    for split in ("train", "valid", "test"):
-        words += [f"--{split}pref", str(odd / split)]
-    assert preprocess(["binarize", *words, "--destdir", str(odd / "data")]) == 0
+    words = ["--tokenizer", str(odd / "spm.model"), "--dict", str(odd / "dict.txt")]
+    for split in ("valid", "test"):
+        words += [f"--{split}", str(odd / f"{split}.input0")]
+    assert preprocess(["prepare", str(odd / "train.input0"), *words, "--out", str(odd / "data")]) == 0
     assert inputs.count_classes(odd / "data/label/dict.txt") == len(labels)
     assert set(labels) <= set(file_readers.load_dictionary(odd / "data/label/dict.txt").symbols)
 

@@ -1,12 +1,10 @@
-import json
-import re
-
 import numpy as np
 import pytest
 import sentencepiece
 
+from roberta_small.common.errors import UserError
 from roberta_small.preprocess import audit
-from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.tokenization.encoder import Encoder
 
 TRAIN = ["un livre", "un livre  ", "Un livre !", "très long", "unique", "un  livre"]
 TEST = ["très long", "un livre.", "nouveau", " unique"]
@@ -24,13 +22,16 @@ def data(tmp_path, monkeypatch, model):
     return tmp_path
 
 
-def run(*arguments):
-    return main(["audit", "--trainpref", "train", "--testpref", "test", "--out", "audit.json", *arguments])
+def run(*inputs, **options):
+    splits = {
+        name: audit.read_examples([f"{name}.{kind}" for kind in inputs or ("input0",)], f"{name}.label")
+        for name in ("train", "test")
+    }
+    return audit.audit(splits, **{"encoder": None, **options})
 
 
 def test_duplicates_and_conflicts(data):
-    assert run() == 0
-    report = json.loads((data / "audit.json").read_text())
+    report = run()
     assert report["duplicates"]["exact"] == {
         "train": {"test": [3, 4], "train": [1]},
         "test": {"train": [0, 3], "test": []},
@@ -45,8 +46,7 @@ def test_duplicates_and_conflicts(data):
 
 
 def test_lengths_and_unknown_tokens(data, model):
-    assert run("--sentencepiece-model", model, "--srcdict", "dict.txt", "--max-positions", "9") == 0
-    split = json.loads((data / "audit.json").read_text())["splits"]["train"]
+    split = run(encoder=Encoder.from_files(model, "dict.txt"), max_positions=9)["splits"]["train"]
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     known = {line.rsplit(" ", 1)[0] for line in (data / "dict.txt").read_text(encoding="utf-8").splitlines()}
     tokens = [processor.encode(text, out_type=str) for text in TRAIN]
@@ -67,55 +67,32 @@ def test_lengths_and_unknown_tokens(data, model):
     assert 0 < split["lengths"]["truncated"] < len(TRAIN)
 
 
-def test_table_is_markdown(data, capsys):
-    run()
-    *lines, _, last = capsys.readouterr().out.splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert rows[0] == ["", "train", "test"]
-    assert {len(row) for row in rows} == {3}
-    assert [row[1:] for row in rows if "train (exact)" in row[0]] == [["", "2"]]
-    assert [row[1:] for row in rows if "test (normalized)" in row[0]] == [["6", ""]]
-    assert re.findall(r"\d+", last) == ["1"]
-
-
 def test_pairs_are_duplicates_as_a_whole(data):
     for name, texts in (("train", TRAIN), ("test", TEST)):
         (data / f"{name}.input1").write_text("".join(f"{i}\n" for i in range(len(texts))))
-    assert run("--inputs", "input0", "input1") == 0
-    exact = json.loads((data / "audit.json").read_text())["duplicates"]["exact"]
+    exact = run("input0", "input1")["duplicates"]["exact"]
     assert exact == {"train": {"test": [], "train": []}, "test": {"train": [], "test": []}}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--srcdict", "dict.txt"], "--sentencepiece-model and --dict: "),
-        (["--inputs", "review"], r"train\.review: "),
-        (["--testpref", "short"], r"short\.input0 .*\b1\b.*short\.label .*\b2\b"),
-    ],
-)
-def test_fault_is_a_clear_error(data, capsys, arguments, message):
-    (data / "short.input0").write_text("un\n")
-    (data / "short.label").write_text("0\n1\n")
-    assert run(*arguments) == 1
-    error = capsys.readouterr().err
-    assert re.search(message, error)
-    assert error.count("\n") == 1
-    assert not (data / "audit.json").exists()
+def test_another_number_of_labels_is_a_clear_error(data):
+    (data / "test.label").write_text("0\n1\n")
+    with pytest.raises(UserError, match=r"test\.input0 .*\b4\b.*test\.label .*\b2\b"):
+        run()
 
 
 def test_normalized_ignores_case_punctuation_and_spacing():
     assert audit.normalized(" L’École,\u00a0 c'est  « BIEN » !") == "l école c est bien"
 
 
-def test_figures_of_cls_books(shared_data, tmp_path):
+def test_figures_of_cls_books(shared_data):
     """54 reviews of the test set stand in train, and the tokens are those of the published logs."""
     books, xlmr = shared_data / "cls-books", shared_data / "xlmr"
-    arguments = ["--trainpref", str(books / "train"), "--testpref", str(books / "test"), "--inputs", "review"]
-    arguments += ["--sentencepiece-model", str(xlmr / "sentencepiece.bpe.model")]
-    arguments += ["--srcdict", str(xlmr / "dict.txt"), "--out", str(tmp_path / "audit.json")]
-    assert main(["audit", *arguments]) == 0
-    report = json.loads((tmp_path / "audit.json").read_text())
+    splits = {
+        name: audit.read_examples([str(books / f"{name}.review")], str(books / f"{name}.label"))
+        for name in ("train", "test")
+    }
+    encoder = Encoder.from_files(str(xlmr / "sentencepiece.bpe.model"), str(xlmr / "dict.txt"))
+    report = audit.audit(splits, encoder)
     assert len(report["duplicates"]["exact"]["test"]["train"]) == 54
     assert len(report["duplicates"]["exact"]["train"]["train"]) == 34
     assert report["splits"]["train"]["tokens"] == 315_231

@@ -1,13 +1,16 @@
 """Running text for pre-training: what is dropped, what is kept, and that nothing protected is left."""
 
+import contextlib
 import itertools
 import json
 import lzma
 import re
+import resource
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from roberta_small.preprocess import corpus
 from roberta_small.preprocess.__main__ import main
@@ -26,21 +29,30 @@ def files(tmp_path):
     )
     with lzma.open(tmp_path / "b.txt.xz", "wt", encoding="utf-8") as stream:
         stream.write("Un autre paragraphe, assez long !\nTout nouveau paragraphe de ce fichier.\n")
+    (tmp_path / "valid.txt").write_text("Une validation.\nDe deux lignes.\n", encoding="utf-8")
     (tmp_path / "test.review").write_text(
         f"Bof. {SECRET}.\nUn autre paragraphe assez long.\n", encoding="utf-8"
     )
     return tmp_path
 
 
-def words(files, *more):
+def prepare(files, *more):
     texts = [str(files / "a.txt"), str(files / "b.txt.xz")]
-    return ["corpus", "--text", *texts, "--protect", str(files / "test.review"), *more]
+    words = [
+        "prepare",
+        "--corpus",
+        *texts,
+        "--protect",
+        str(files / "test.review"),
+        "--out",
+        str(files / "bin"),
+    ]
+    return main([*words, "--valid", str(files / "valid.txt"), *map(str, more)])
 
 
-def test_each_paragraph_once_and_nothing_protected(files):
-    output = files / "corpus.txt"
-    assert main(words(files, "--out", str(output))) == 0
-    assert output.read_text(encoding="utf-8").split("\n") == [
+def test_each_paragraph_once_and_nothing_protected(files, capsys):
+    assert prepare(files) == 0
+    assert (files / "bin/text/train.txt").read_text(encoding="utf-8").split("\n") == [
         f"{OTHER}.",
         "",
         "Un autre paragraphe assez long.",  # stands in the protected text too, but is short
@@ -49,23 +61,41 @@ def test_each_paragraph_once_and_nothing_protected(files):
         "",
         "",
     ]
-    report = json.loads((files / "corpus.txt.json").read_text())
+    report = json.loads((files / "bin/preprocess.json").read_text())
     first, second = report["paragraphs"].values()
     assert first == {"kept": 2, "short": 1, "duplicate": 1, "protected": 1}
     assert second == {"kept": 1, "short": 0, "duplicate": 1, "protected": 0}
     assert report["sha256"].keys() == {
-        str(files / n) for n in ("a.txt", "b.txt.xz", "test.review", "corpus.txt")
+        str(files / n) for n in ("a.txt", "b.txt.xz", "valid.txt", "test.review")
     }
+    assert len(MMapIndexedDataset(str(files / "bin/train"))) == 6
+    assert len(MMapIndexedDataset(str(files / "bin/valid"))) == 2
+    before = (files / "bin/train.bin").stat()
+    assert prepare(files) == 0
+    assert (files / "bin/train.bin").stat() == before
+    assert prepare(files, "--vocabulary-size", "60") == 1  # another request
+    assert "--overwrite" in capsys.readouterr().err
 
 
-def test_the_check_finds_what_the_command_removes(files, capsys):
-    assert main(words(files, "--check")) == 1
-    said = capsys.readouterr().out
-    assert "a.txt, line 8: " in said
-    assert re.findall(r"\d+", said.splitlines()[-1]) == ["1", "50"]
-    main(words(files, "--out", str(files / "corpus.txt")))
-    text = ["corpus", "--text", str(files / "corpus.txt"), "--protect", str(files / "test.review")]
-    assert main([*text, "--check"]) == 0
+def test_the_tokenizer_of_a_corpus_is_that_of_other_data(files):
+    assert prepare(files, "--vocabulary-size", "45") == 0
+    assert len((files / "bin/dict.txt").read_text(encoding="utf-8").splitlines()) == 45 - 5
+    (files / "train.txt").write_text("".join(f"Un paragraphe {i}.\n" for i in range(40)), encoding="utf-8")
+    (files / "train.label").write_text("a\nb\n" * 20)
+    words = ["prepare", str(files / "train.txt"), "--tokenizer", str(files / "bin")]
+    assert main([*words, "--out", str(files / "data")]) == 0
+    assert (files / "data/input0/dict.txt").read_bytes() == (files / "bin/dict.txt").read_bytes()
+    assert main([*words, "--vocabulary-size", "50", "--out", str(files / "more")]) == 1
+
+
+def test_documents_are_held_out_and_distributed(files):
+    documents = [f"{OTHER} numéro {number}.\n\n" for number in range(40)]
+    (files / "long.txt").write_text("".join(documents), encoding="utf-8")
+    words = ["prepare", "--corpus", str(files / "long.txt"), "--out", str(files / "many")]
+    assert main([*words, "--valid", "0.1", "--shards", "3"]) == 0
+    assert len(MMapIndexedDataset(str(files / "many/shard0/valid"))) == 4 * 2
+    sizes = [len(MMapIndexedDataset(str(files / f"many/shard{i}/train"))) for i in range(3)]
+    assert sizes == [12 * 2] * 3
 
 
 def test_sentences_agree_with_a_plain_reading():
@@ -80,26 +110,55 @@ def test_sentences_agree_with_a_plain_reading():
 @pytest.mark.parametrize(
     ("spoil", "flags", "said"),
     [
-        (lambda f: (f / "a.txt").unlink(), ["--check"], "a.txt"),
-        (lambda f: (f / "b.txt.xz").write_bytes(b"\xfd7zXZ"), ["--check"], "b.txt.xz: "),
-        (lambda f: (f / "test.review").write_bytes(b"caf\xe9\n"), ["--check"], "test.review, line 1: byte 4"),
+        (lambda f: (f / "a.txt").unlink(), [], "a.txt"),
+        (lambda f: (f / "b.txt.xz").write_bytes(b"\xfd7zXZ"), [], "b.txt.xz: "),
+        (lambda f: (f / "b.txt.xz").write_bytes(lzma.compress(b"un livre\n" * 1000)[:-20]), [], "b.txt.xz: "),
+        (lambda f: (f / "test.review").write_bytes(b"caf\xe9\n"), [], "test.review, line 1: byte 4"),
+        (lambda f: None, ["--valid", "absent.txt"], "--valid absent.txt"),
+        (lambda f: None, ["--valid", "200"], "--valid 200"),
+        (lambda f: None, ["--valid", "0.05"], "documents"),
+        (lambda f: None, ["--shards", "501"], "--shards 501"),
+        (lambda f: None, ["--shards", "9"], "--shards 9"),
+        (lambda f: None, ["--test", "0.1"], "--test"),
+        (lambda f: None, ["--text-column", "a"], "--text-column"),
     ],
 )
-def test_wrong_input_gets_a_clear_error(files, capsys, spoil, flags, said):
+def test_wrong_input_gets_a_clear_error_and_leaves_nothing(files, capsys, spoil, flags, said):
     spoil(files)
-    assert main(words(files, *flags)) == 1
+    before = sorted(files.iterdir())
+    assert prepare(files, *flags) == 1
     assert said in capsys.readouterr().err.splitlines()[-1]
+    assert sorted(files.iterdir()) == before
 
 
-def test_a_failure_leaves_no_output(files):
-    (files / "b.txt.xz").write_bytes(b"caf\xe9\n")
-    assert main(words(files, "--out", str(files / "corpus.txt"))) == 1
-    assert not (files / "corpus.txt").exists()
+@contextlib.contextmanager
+def small_disk():
+    """No file can grow beyond 2 kB, by the kernel's own limit; pytest's own output neither."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_check_needs_something_to_protect(files, capsys):
-    assert main(["corpus", "--text", str(files / "a.txt"), "--check"]) == 1
-    assert re.search("--check .*--protect", capsys.readouterr().err)
+def test_no_room_is_a_clear_error_and_leaves_nothing(files, capsys):
+    (files / "a.txt").write_text("".join(f"{OTHER} numéro {i}.\n" for i in range(99)), encoding="utf-8")
+    before = sorted(files.iterdir())
+    with small_disk():
+        assert prepare(files) == 1
+    assert "cannot be written (File too large)" in capsys.readouterr().err.splitlines()[-1]
+    assert sorted(files.iterdir()) == before
+
+
+def test_interrupt_leaves_nothing(files, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("roberta_small.preprocess.indexed.IndexedWriter.add", interrupted)
+    before = sorted(files.iterdir())
+    assert prepare(files) == 130
+    assert sorted(files.iterdir()) == before
 
 
 @pytest.mark.parametrize("most", [50, 5_000, 2**64 - 1])

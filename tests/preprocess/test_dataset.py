@@ -1,8 +1,7 @@
-"""`preprocess dataset`: from files of labelled text to a complete data folder."""
+"""`prepare`: from files of labelled text to a complete data folder."""
 
 import csv
 import json
-import random
 from collections import Counter
 
 import pytest
@@ -12,7 +11,7 @@ from roberta_small.common.data_folder import read_report
 from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.audit import normalized
 from roberta_small.preprocess.labels import check_classes
-from roberta_small.preprocess.split import grouped_split, stratified_split
+from roberta_small.preprocess.split import grouped_split
 from tests.support import tiny_tokenizers
 
 IMDB = """---
@@ -43,7 +42,7 @@ def reviews(workdir):
 
 
 def prepare(*words, expect=0):
-    assert main(["dataset", *map(str, words), "--out", "data"]) == expect
+    assert main(["prepare", *map(str, words), "--out", "data"]) == expect
 
 
 def read(name):
@@ -104,7 +103,7 @@ def test_splits_that_are_given_are_kept(workdir):
             for index, text in enumerate(texts(20, seed))
         ]
         (workdir / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    prepare("--train", "a.jsonl", "--valid", "b.jsonl", "--test", "c.jsonl")
+    prepare("a.jsonl", "--valid", "b.jsonl", "--test", "c.jsonl")
     assert [text for text, _ in examples("test")] == texts(20, 3)
     assert read("text/valid.input1") == [text[::-1] for text in texts(20, 2)]
     assert (workdir / "data/input1/train.bin").is_file()
@@ -215,12 +214,6 @@ def test_one_file_for_two_splits_is_refused(workdir, capsys):
         prepare("a.csv", *words, expect=1)
         assert f"{words[-2]} {words[-1]}: the same file" in capsys.readouterr().err
     assert not (workdir / "data").exists()
-
-
-def test_without_duplicates_the_split_is_that_of_the_command_split():
-    labels = [random.Random(1).choice("abc") for _ in range(200)]
-    ours = grouped_split(labels, [str(i) for i in range(200)], {"valid": 30}, seed=3)
-    assert ours == stratified_split(labels, 30, seed=3)
 
 
 def test_a_class_always_has_training_examples():

@@ -1,13 +1,10 @@
-"""Running text with `--only-source`: documents held out, and dealt to shards."""
+"""Running text: documents held out, and distributed over shards."""
 
-import json
-import re
 from pathlib import Path
 
-import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-from tests.support.binarized_files import assert_same_files, binarize, write, write_dictionary
+from tests.support.binarized_files import assert_same_files, running_text, write, write_dictionary
 
 
 def test_every_third_document_is_held_out(workdir, model, lines, monkeypatch):
@@ -21,9 +18,8 @@ def test_every_third_document_is_held_out(workdir, model, lines, monkeypatch):
     kept = ["", *(line for i, document in enumerate(documents) if i % 3 != 2 for line in [*document, ""])]
     write(Path("kept"), kept)
     write(Path("held-out"), held_out)
-    arguments = ["--only-source", "--trainpref"]
-    binarize(model, *arguments, "text", "more", "--valid-every", "3")
-    binarize(model, *arguments, "kept", "--validpref", "held-out", "--destdir", "expected")
+    running_text(model, "bin", ["text", "more"], valid_every=3)
+    running_text(model, "expected", ["kept"], ["held-out"])
     assert_same_files("bin", "expected")
     assert len(MMapIndexedDataset("bin/valid")) == len(held_out)
 
@@ -32,15 +28,14 @@ def test_shards_are_data_folders_of_their_own(workdir, model, lines):
     write_dictionary(model)
     documents = [[*lines[i : i + 2], ""] for i in range(0, 60, 2)]
     write(Path("text"), [line for document in documents for line in document])
-    arguments = ["--only-source", "--trainpref", "text"]
-    assert binarize(model, *arguments, "--shards", "3", "--valid-every", "10") == 0
+    report = running_text(model, "bin", ["text"], shards=3, valid_every=10)
     assert sorted(path.name for path in Path("bin").iterdir()) == [
         "preprocess.json",
         "shard0",
         "shard1",
         "shard2",
     ]
-    assert binarize(model, *arguments, "--destdir", "whole") == 0
+    running_text(model, "whole", ["text"])
     found = [MMapIndexedDataset(f"bin/shard{number}/train") for number in range(3)]
     found.append(MMapIndexedDataset("bin/shard0/valid"))
     tokens = [row.tolist() for dataset in found for row in (dataset[i] for i in range(len(dataset)))]
@@ -48,8 +43,6 @@ def test_shards_are_data_folders_of_their_own(workdir, model, lines):
     assert sorted(tokens) == sorted(whole[i].tolist() for i in range(len(whole)))
     for number in range(3):
         assert Path(f"bin/shard{number}/dict.txt").read_bytes() == Path("whole/dict.txt").read_bytes()
-    report = json.loads(Path("bin/preprocess.json").read_text())
-    assert report["options"]["shards"] == 3
     assert report["splits"]["train"].keys() == {"shard0", "shard1", "shard2"}
     assert report["splits"]["valid"].keys() == {"shard0"}
 
@@ -58,25 +51,6 @@ def test_a_validation_set_of_its_own_is_in_the_first_shard(workdir, model, lines
     write_dictionary(model)
     write(Path("text"), [word for line in lines[:8] for word in (line, "")])
     write(Path("held-out"), lines[8:12])
-    assert (
-        binarize(model, "--only-source", "--trainpref", "text", "--validpref", "held-out", "--shards", "2")
-        == 0
-    )
+    running_text(model, "bin", ["text"], ["held-out"], shards=2)
     assert len(MMapIndexedDataset("bin/shard0/valid")) == 4
     assert not Path("bin/shard1/valid.bin").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--shards", "2"], "--shards 2: .*--only-source"),
-        (["--only-source", "--shards", "501"], r"--shards 501: .*\b500\b"),
-        (["--only-source", "--shards", "9"], "--shards 9"),
-    ],
-)
-def test_shards_that_cannot_be(workdir, model, lines, capsys, words, said):
-    write_dictionary(model)
-    write(Path("text"), [word for line in lines[:4] for word in (line, "")])
-    assert binarize(model, "--trainpref", "text", *words) == 1
-    assert re.search(said, capsys.readouterr().err)
-    assert not Path("bin").exists()

@@ -111,10 +111,10 @@ def test_labels_that_look_alike_are_merged(workdir):
     assert sorted(report()["labels"]) == ["a", "b"]
 
 
-def test_line_files_are_binarized_with_their_task(workdir):
+def test_line_files_have_their_kind(workdir):
     prepare(write_lines("a.jsonl", LISTS))
-    words = ["--tokenized", "--dict", "data/input0/dict.txt", "--trainpref", "data/text/train"]
-    assert main(["binarize", *words, "--task", "multi-label", "--out", "again"]) == 0
+    words = ["data/text/train.input0", "--valid", "data/text/valid.input0", "--test", "data/text/test.input0"]
+    assert main(["prepare", *words, "--tokenizer", "data", "--out", "again"]) == 0
     assert Path("again/label/train.bin").read_bytes() == Path("data/label/train.bin").read_bytes()
     assert json.loads(Path("again/preprocess.json").read_text())[KIND] == report()[KIND]
 

@@ -10,7 +10,6 @@ from sklearn.pipeline import make_pipeline
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess import sample
-from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.sample import Noun, Writer, agree, first_person, predicate, sentence
 
 SPLITS = ("train", "valid", "test")
@@ -23,7 +22,7 @@ SAMPLE_SHA256 = "50e12aa495e82aa9349bfaa6b1d6e6bfd78314ac29ad70cf1bf43bc82ef5379
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     destdir = tmp_path_factory.mktemp("sample") / "new" / "sample"
-    assert main(["sample", "--destdir", str(destdir)]) == 0
+    assert sample.main(["--out", str(destdir)]) == 0
     return destdir
 
 
@@ -191,7 +190,7 @@ def test_nouns():
 
 def test_nothing_is_overwritten(tmp_path, capsys):
     (tmp_path / "mine").write_text("x")
-    assert main(["sample", "--destdir", str(tmp_path)]) == 1
+    assert sample.main(["--out", str(tmp_path)]) == 1
     assert f"{tmp_path}: " in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -206,5 +205,5 @@ def test_interrupted_leaves_nothing(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sample, "_write_corpus", interrupt)
-    assert main(["sample", "--destdir", str(tmp_path / "x")]) == 130
+    assert sample.main(["--out", str(tmp_path / "x")]) == 130
     assert list(tmp_path.iterdir()) == []

@@ -92,7 +92,7 @@ def test_files_part_documents(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"), [({"valid_every": 7}, "--valid-every 7"), ({"shards": 7}, "--shards 7")]
+    ("flags", "said"), [({"valid_every": 7}, "7.*--valid "), ({"shards": 7}, "--shards 7")]
 )
 def test_too_few_documents(tmp_path, flags, said):
     with pytest.raises(UserError, match=rf"^text: .*\b6\b.*{said}"):

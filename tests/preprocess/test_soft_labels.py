@@ -45,7 +45,7 @@ def predictions(path, rows, **more):
 
 
 def prepare(*words, expect=0):
-    assert main(["dataset", *map(str, words), "--out", "data"]) == expect
+    assert main(["prepare", *map(str, words), "--out", "data"]) == expect
 
 
 def lines(name):

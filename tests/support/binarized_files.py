@@ -1,10 +1,13 @@
-"""Text, dictionaries and binarized files of the tests of `preprocess binarize`."""
+"""Text, dictionaries and binarized files of the tests of `preprocess`."""
 
 from pathlib import Path
 
 import sentencepiece
 
-from roberta_small.preprocess.__main__ import main
+from roberta_small.common.data_folder import REPORT, request, write_report
+from roberta_small.common.files import atomic_folder
+from roberta_small.preprocess.binarize import Split, write_data
+from roberta_small.preprocess.tokenization.encoder import Encoder
 
 
 def write(path, lines, end="\n"):
@@ -23,7 +26,30 @@ def assert_same_files(ours, stocks, splits=("train", "valid")):
         assert (Path(ours) / name).read_bytes() == (Path(stocks) / name).read_bytes(), name
 
 
-def binarize(model, *arguments):
-    return main(
-        ["binarize", "--sentencepiece-model", model, "--srcdict", "dict.txt", "--destdir", "bin", *arguments]
-    )
+def binarize(splits, folder, *, sentencepiece_model, dictionary="dict.txt", apostrophes=False, **options):
+    """A data folder of these splits with its report; `options` are those of `write_data`."""
+    encoder = Encoder.from_files(sentencepiece_model, dictionary, normalize_apostrophes=apostrophes)
+    recorded = {"splits": {split.name: {"texts": split.texts, "label": split.label} for split in splits}}
+    recorded |= {"sentencepiece_model": sentencepiece_model, "normalize_apostrophes": apostrophes}
+    texts = [path for split in splits for paths in split.texts.values() for path in paths]
+    wanted = request(recorded, [*texts, sentencepiece_model, dictionary])
+    with atomic_folder(Path(folder)) as place:
+        counts, labels = write_data(place, splits, encoder, **options)
+        return write_report(place, REPORT, wanted | {"splits": counts, **labels})
+
+
+def running_text(model, folder, train, valid=None, **options):
+    """A data folder of running text."""
+    splits = [
+        Split(name, {".": files}, None) for name, files in (("train", train), ("valid", valid)) if files
+    ]
+    return binarize(splits, folder, sentencepiece_model=model, **options)
+
+
+def labelled(model, folder, *names, inputs=("input0",), **options):
+    """A data folder of NAME.input0 and NAME.label."""
+    splits = [
+        Split(name, {f"input{i}": [f"{name}.{kind}"] for i, kind in enumerate(inputs)}, f"{name}.label")
+        for name in names
+    ]
+    return binarize(splits, folder, sentencepiece_model=model, **options)

@@ -5,7 +5,8 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 
-from roberta_small.preprocess.binarize import Split, binarize
+from roberta_small.preprocess.binarize import Split
+from tests.support.binarized_files import binarize
 from tests.support.tiny_runs import make_data, make_run
 from tests.support.training import SIZES, STEPS, build_trainer, save
 
@@ -30,7 +31,7 @@ def make_masked_lm(root, *flags):
         splits,
         root / "corpus",
         sentencepiece_model=str(root / "spm.model"),
-        srcdict=str(root / "dict.txt"),
+        dictionary=str(root / "dict.txt"),
     )
     arguments = [root / "corpus", *MASKED_LM, *LENGTH, *STEPS, *SIZES, "--optimizer", "adam"]
     _, trainer = build_trainer([*arguments, "--precision", "fp32", *flags])

@@ -11,7 +11,8 @@ from roberta_small.common import manifest
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
 from roberta_small.common.run import write_thresholds
 from roberta_small.preprocess.__main__ import main as preprocess
-from roberta_small.preprocess.binarize import Split, binarize
+from roberta_small.preprocess.binarize import Split
+from tests.support.binarized_files import binarize
 from tests.support.training import FAST, OURS, SIZES, STEPS, build_trainer
 
 TEXT = """
@@ -74,8 +75,8 @@ def make_data(root, pairs=False, normalize_apostrophes=False):
         splits,
         root / "data",
         sentencepiece_model=str(root / "spm.model"),
-        srcdict=str(root / "dict.txt"),
-        normalize_apostrophes=normalize_apostrophes,
+        dictionary=str(root / "dict.txt"),
+        apostrophes=normalize_apostrophes,
     )
     return root / "data"
 

@@ -1,6 +1,6 @@
 """The report as a single HTML file; it loads no other files, and all text from files is escaped.
 
-It can contain the result of `roberta-small audit`.
+It can contain the audit of `roberta-small prepare`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
     for number, shard in enumerate(shards_of(data)):
         here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
         names += [(shard / name).relative_to(data).as_posix() for name in here]
-    layout = "dict.txt and binarized text as written by `roberta-small binarize`"
+    layout = "dict.txt and binarized text as written by `roberta-small prepare --corpus`"
     return _require_files(data, _with_extensions(names), layout)
 
 

@@ -62,7 +62,7 @@ def add_data(parser: SettingsParser, note: str = "") -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `preprocess dataset` that decide how a file is prepared."""
+    """Add the options of `roberta-small prepare` that decide how a file is prepared."""
     group = parser.add_argument_group("preparation of a file that is given as --data")
     add_columns(group)
     add_dialect(group)

@@ -277,7 +277,7 @@ def main(words: Sequence[str] | None = None) -> None:
         raise UserError(f"--window {args.window}: must be at least 1")
     if not (args.data / "dict.txt").is_file():
         raise UserError(
-            f"{args.data / 'dict.txt'}: no such file; write it with roberta-small binarize --only-source"
+            f"{args.data / 'dict.txt'}: no such file; write it with roberta-small prepare --corpus"
         )
     write_checkpoint(args.data, args.out, args.window, flags)
     print(f"written to {args.out}")

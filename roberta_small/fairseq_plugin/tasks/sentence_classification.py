@@ -1,6 +1,6 @@
 """The task `sentence_classification`: classify sentences or pairs of sentences.
 
-It reads the data folders that `preprocess binarize` and `fairseq-preprocess` write:
+It reads the data folders that `roberta-small prepare` and `fairseq-preprocess` write:
 
     DATA/input0/{dict.txt, train.bin, train.idx, valid.bin, ...}
     DATA/input1/...          optional, the second sentence of a pair

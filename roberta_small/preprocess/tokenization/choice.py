@@ -36,8 +36,10 @@ from roberta_small.preprocess.tokenization.symbols import (
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 from roberta_small.preprocess.tokenization.vocabulary import (
     OUTSIDE_FILE,
+    SIZE,
     build_vocabulary,
     fits_dictionary,
+    listed_tokens,
     train_model,
 )
 
@@ -115,12 +117,14 @@ def choose(
     train_texts: Sequence[Path],
     scratch: Path,
     *,
+    size: int | None = None,
     normalize_apostrophes: bool = False,
     workers: int = 1,
 ) -> Tokenizer:
-    """The tokenizer that `name` stands for.
+    """The tokenizer that `name` stands for, with `size` vocabulary entries where it is made of the text.
 
-    A file is a SentencePiece model, whose dictionary is `dictionary` or else all its tokens. A folder is a
+    A file is a SentencePiece model, whose dictionary is `dictionary`, or else its `size` most frequent tokens
+    or all of them. A folder is a
     Transformers tokenizer, or a checkpoint, run or data folder with a tokenizer of its own. "train" trains a
     SentencePiece model on `train_texts` in the folder `scratch`. Anything else is a name on the Hugging Face
     hub. Raises `UserError` where no tokenizer can be found or loaded.
@@ -133,13 +137,16 @@ def choose(
                 "a dictionary"
             )
         texts = [str(path) for path in train_texts]
-        content = train_model(texts, carried_size(texts), at_most=True, **how)
+        tokens = carried_size(texts) if size is None else listed_tokens(size)
+        content = train_model(texts, tokens, at_most=size is None, **how)
         atomic_write(scratch / MODEL, content)
-        return _sentencepiece(scratch / MODEL, None, texts, scratch, workers=workers, **how)
+        return _sentencepiece(scratch / MODEL, None, size, texts, scratch, workers=workers, **how)
     found = locate(name, dictionary)
+    if size is not None and (found.model is None or found.dictionary is not None):
+        raise UserError(f"{SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option")
     if found.model is not None:
         texts = [str(path) for path in train_texts]
-        return _sentencepiece(found.model, found.dictionary, texts, scratch, workers=workers, **how)
+        return _sentencepiece(found.model, found.dictionary, size, texts, scratch, workers=workers, **how)
     if dictionary is not None and not found.symbols:
         raise UserError(
             f"--dict {dictionary}: cannot be combined with the Transformers tokenizer {name}, which has its "
@@ -297,18 +304,19 @@ def carried_size(texts: Sequence[str]) -> int:
 def _sentencepiece(
     path: Path,
     dictionary: Path | None,
+    size: int | None,
     texts: Sequence[str],
     scratch: Path,
     *,
     normalize_apostrophes: bool,
     workers: int,
 ) -> Tokenizer:
-    """A SentencePiece model with a dictionary; without one, that of all its tokens, counted in the texts."""
+    """A SentencePiece model with a dictionary; without one, `size` or all entries, counted in the texts."""
     if dictionary is None:
         model = load_model(str(path))
-        size = OUTSIDE_FILE + sum(
-            fits_dictionary(model, i, token) for i, token in enumerate(all_tokens(model))
-        )
+        if size is None:
+            fits = (fits_dictionary(model, i, token) for i, token in enumerate(all_tokens(model)))
+            size = OUTSIDE_FILE + sum(fits)
         words = build_vocabulary(
             model, texts, size, normalize_apostrophes=normalize_apostrophes, workers=workers
         )

@@ -1,7 +1,7 @@
 """Text to ids of a fairseq dictionary, on all cores and in file order.
 
-`Encoder` tokenizes plain text with SentencePiece; `TokenReader` reads text that is tokenized already.
-Threads suffice: SentencePiece releases Python's lock while it encodes, and the rest is numpy.
+`Encoder` tokenizes with SentencePiece. Threads suffice: SentencePiece releases Python's lock while it
+encodes, and the rest is numpy.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from roberta_small.preprocess.readers.lines import Block, disk_bytes, read_block
 
 LOWEST_FRACTION_IN_MODEL = 0.5
 """Of a dictionary's symbols that must be subword tokens of the model."""
-LOWEST_KNOWN_FRACTION = 0.5
-"""Of the tokens of a block of tokenized lines that must be in the dictionary."""
 DEFERRED = -1
 
 Result = TypeVar("Result")
@@ -200,31 +198,6 @@ def _check_fit(dictionary: Dictionary, tokens: set[str], model_path: str, dictio
             f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are tokens of {model_path}; "
             "use the model that the dictionary was created with"
         )
-
-
-class TokenReader:
-    """Tokenized lines (tokens separated by white space) to ids as `fairseq-preprocess` does."""
-
-    def __init__(self, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
-        self.path = dictionary_path
-        self.dictionary = fairseq_dictionary.load(dictionary_path)
-        self.normalize_apostrophes = normalize_apostrophes
-
-    def __call__(self, block: Block) -> Encoded:
-        """Encode one block; raises `UserError` where it is not UTF-8 or of another dictionary."""
-        rows = [line.split() for line in block.lines(normalize_apostrophes=self.normalize_apostrophes)]
-        get = self.dictionary.index.get
-        ids = np.array(
-            [i for row in rows for i in (*(get(token, UNK) for token in row), EOS)], dtype=np.int32
-        )
-        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        tokens, unknown = int(sizes.sum()), int(np.count_nonzero(ids == UNK))
-        if unknown > (1 - LOWEST_KNOWN_FRACTION) * tokens:
-            raise UserError(
-                f"{block.path}, from line {block.first_line}: only {tokens - unknown:,} of {tokens:,} tokens "
-                f"are in {self.path}; pass the matching dictionary, or for plain text a --sentencepiece-model"
-            )
-        return Encoded(block, ids, sizes + 1)
 
 
 def kept_lengths(first: int, second: int, available: int) -> tuple[int, int]:

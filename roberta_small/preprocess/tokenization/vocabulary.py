@@ -1,15 +1,14 @@
-"""A dictionary for a corpus: the most frequent subword tokens of a SentencePiece model.
+"""A dictionary for a text: the most frequent subword tokens of a SentencePiece model, or of a new one.
 
---size counts every vocabulary entry of the model: 4 special symbols of fairseq (<s> <pad> </s> <unk>), the
-subword tokens, and the <mask> that masked-LM training adds. So --size 32000 writes 31,995 tokens to dict.txt.
+--vocabulary-size counts every vocabulary entry of the model: 4 special symbols of fairseq (<s> <pad> </s>
+<unk>), the subword tokens, and the <mask> that masked-LM training adds. So 32000 writes 31,995 tokens to
+dict.txt.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import multiprocessing
-import os
 import random
 import signal
 from collections.abc import Iterable, Sequence
@@ -22,19 +21,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write
 from roberta_small.preprocess.dictionary import MASK, SPECIALS, Dictionary
-from roberta_small.preprocess.options import add_reading
 from roberta_small.preprocess.readers.lines import Block, read_text_lines
-from roberta_small.preprocess.tokenization.encoder import all_tokens, load_model, map_text, parse_model
+from roberta_small.preprocess.tokenization.encoder import all_tokens, map_text, parse_model
 
+SIZE = "--vocabulary-size"
 OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
-EXAMPLES = """examples:
-  roberta-small vocabulary --sentencepiece-model sentencepiece.bpe.model \\
-      --text news.txt.xz novels.txt.xz --size 32000 --out dict.txt
-  roberta-small vocabulary --train --sentencepiece-model own.model \\
-      --text corpus.train.txt --size 4000 --out dict.txt
-"""
 
 
 def build_vocabulary(
@@ -52,10 +44,10 @@ def build_vocabulary(
     """
     tokens = all_tokens(model)
     ids = np.flatnonzero([fits_dictionary(model, i, token) for i, token in enumerate(tokens)])
-    wanted = _listed_tokens(size)
+    wanted = listed_tokens(size)
     if wanted > len(ids):
         raise UserError(
-            f"--size {size}: the SentencePiece model has {len(ids):,} tokens; "
+            f"{SIZE} {size}: the SentencePiece model has {len(ids):,} tokens; "
             f"use {len(ids) + OUTSIDE_FILE} at most"
         )
     counts = count_tokens(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
@@ -87,10 +79,10 @@ def count_tokens(
     return total
 
 
-def _listed_tokens(size: int) -> int:
+def listed_tokens(size: int) -> int:
     """How many tokens dict.txt lists for a model of `size` vocabulary entries."""
     if size <= OUTSIDE_FILE:
-        raise UserError(f"--size {size}: must be larger than {OUTSIDE_FILE}, the number of special symbols")
+        raise UserError(f"{SIZE} {size}: must be larger than {OUTSIDE_FILE}, the number of special symbols")
     return size - OUTSIDE_FILE
 
 
@@ -98,64 +90,6 @@ def fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, token: 
     """Whether dict.txt can list a token: no special symbol, and fairseq reads it back as written."""
     special = model.is_unknown(i) or model.is_control(i) or model.is_unused(i)
     return not special and token not in (*SPECIALS, MASK) and token.split() == [token]
-
-
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `vocabulary`."""
-    parser = subparsers.add_parser(
-        "vocabulary",
-        help="write the dictionary of a corpus (and train a SentencePiece model)",
-        description=__doc__,
-        examples=EXAMPLES,
-    )
-    parser.add_argument(
-        "--sentencepiece-model",
-        required=True,
-        metavar="MODEL",
-        help="SentencePiece model to read, or with --train to write",
-    )
-    parser.add_argument(
-        "--text", nargs="+", required=True, metavar="FILE", help="UTF-8 text, plain, .gz, .xz or .bz2"
-    )
-    parser.add_argument(
-        "--size",
-        type=int,
-        required=True,
-        metavar="N",
-        help="vocabulary size including four special symbols and <mask> (number of subword tokens + 5)",
-    )
-    parser.add_argument(
-        "--out", required=True, metavar="DICT", help="fairseq dict.txt: one 'token count' per line"
-    )
-    parser.add_argument(
-        "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
-    )
-    add_reading(parser)
-    parser.add_argument("--overwrite", action="store_true", help="overwrite existing files")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
-    """The command: train if requested, count, write the dictionary."""
-    options = {"normalize_apostrophes": args.normalize_apostrophes}
-    for path in [args.out] + [args.sentencepiece_model] * args.train:
-        if os.path.exists(path) and not args.overwrite:
-            raise UserError(f"{path}: exists; choose another name or pass --overwrite")
-    if args.train:
-        content = train_model(args.text, _listed_tokens(args.size), **options)
-        model = parse_model(content, args.sentencepiece_model)
-    else:
-        model = load_model(args.sentencepiece_model)
-    dictionary = build_vocabulary(model, args.text, args.size, workers=args.workers, **options)
-    if args.train:
-        atomic_write(args.sentencepiece_model, content)
-    atomic_write(args.out, dictionary.text())
-    counts = dictionary.counts[len(SPECIALS) :]
-    print(
-        f"{args.out}: {len(counts):,} tokens ({counts.count(0):,} do not occur in the text), "
-        f"{len(counts) + OUTSIDE_FILE:,} vocabulary entries with specials and {MASK}; "
-        f"{sum(counts):,} occurrences"
-    )
 
 
 MODEL_SPECIALS = 3  # <unk> <s> </s>, which SentencePiece counts as tokens
@@ -240,7 +174,7 @@ def _train(
         sender.send(content)
     except RuntimeError as error:
         reason = f"SentencePiece cannot train {tokens:,} tokens on this text ({error})"
-        sender.send(UserError(f"{texts[0]}: {reason}; use more text or a smaller --size"))
+        sender.send(UserError(f"{texts[0]}: {reason}; use more text or a smaller {SIZE}"))
     except (UserError, OSError) as error:
         sender.send(error)
 

@@ -144,7 +144,7 @@ def test_special_tokens_of_a_transformers_tokenizer_keep_their_embeddings(tmp_pa
     tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"), pairs=True)
     words = [str(tmp_path / "reviews.csv"), "--text-column", "text", "--pair-column", "text2"]
     words += ["--tokenizer", str(make(tmp_path / "tokenizer")), "--out", str(tmp_path / "data")]
-    assert preprocess(["dataset", *words]) == 0
+    assert preprocess(["prepare", *words]) == 0
     make_run(tmp_path / "data", tmp_path / "run", *flags, updates=2)
     classifier = SentenceClassifier.from_run(tmp_path / "run")
     pair = ("le roman est captivant", "un livre ennuyeux")

@@ -25,7 +25,7 @@ def write_split(folder, name, labels, seed):
 
 @pytest.fixture(params=[["good", "bad"], ["good", "bad", "mixed"]], ids=["two classes", "three classes"])
 def texts(tmp_path, request):
-    """A folder as `preprocess split` writes it; the first class is the most frequent."""
+    """A folder of text and labels; the first class is the most frequent."""
     folder = tmp_path / "text"
     folder.mkdir()
     for seed, (name, copies) in enumerate((("train", 30), ("valid", 10), ("test", 12))):

@@ -26,11 +26,13 @@ from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, TeacherVectors, means
-from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.dictionary import load
 from roberta_small.preprocess.indexed import text_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL
+from roberta_small.preprocess.tokenization.encoder import load_model
+from roberta_small.preprocess.tokenization.vocabulary import build_vocabulary
 from tests.support import preloaded, tiny_models, tiny_tokenizers
+from tests.support.binarized_files import running_text
 from tests.support.tiny_runs import make_data, make_run
 from tests.support.training import build_trainer, save
 
@@ -50,11 +52,12 @@ def text(tmp_path_factory):
     ]
     (root / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     tiny_tokenizers.xlm_roberta(root / "tokenizer")
-    words = ["--sentencepiece-model", str(root / "tokenizer" / MODEL), "--text", str(root / "text.txt")]
-    assert preprocess(["vocabulary", *words, "--size", "40", "--out", str(root / "dict.txt")]) == 0
-    words = ["--sentencepiece-model", str(root / "tokenizer" / MODEL), "--dict", str(root / "dict.txt")]
-    words += ["--only-source", "--trainpref", str(root / "text.txt"), "--valid-every", "5"]
-    assert preprocess(["binarize", *words, "--out", str(root / "corpus")]) == 0
+    model = str(root / "tokenizer" / MODEL)
+    words = build_vocabulary(load_model(model), [str(root / "text.txt")], 40)
+    (root / "dict.txt").write_text(words.text(), encoding="utf-8")
+    running_text(
+        model, root / "corpus", [str(root / "text.txt")], dictionary=str(root / "dict.txt"), valid_every=5
+    )
     return root
 
 
@@ -351,9 +354,8 @@ def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path,
     printed = pretrain(*words, cwd=tmp_path, code=1)
     assert "corpus/dict.txt: not the vocabulary of teacher; binarize the text with --dict " in printed
     (dictionary,) = (tmp_path / "cache").rglob("dict.txt")
-    binarize = ["--sentencepiece-model", str(text / "tokenizer" / MODEL), "--dict", str(dictionary)]
-    binarize += ["--only-source", "--trainpref", str(text / "text.txt"), "--valid-every", "5"]
-    assert preprocess(["binarize", *binarize, "--out", str(tmp_path / "corpus")]) == 0
+    model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
+    running_text(model, tmp_path / "corpus", texts, dictionary=str(dictionary), valid_every=5)
     words[1] = tmp_path / "corpus"
     short = ["--", "--max-positions", "32", "--tokens-per-sample", "32"]
     assert "--start: architecture of " in pretrain(*words, *short, cwd=tmp_path)
@@ -391,9 +393,9 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
     """Every shard has vectors of its own, and a student trains on all of them."""
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
-    words = ["--sentencepiece-model", str(text / "tokenizer" / MODEL), "--dict", str(text / "dict.txt")]
-    words += ["--only-source", "--trainpref", str(text / "text.txt"), "--valid-every", "5", "--shards", "2"]
-    assert preprocess(["binarize", *words, "--out", str(tmp_path / "corpus")]) == 0
+    model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
+    dictionary = str(text / "dict.txt")
+    running_text(model, tmp_path / "corpus", texts, dictionary=dictionary, valid_every=5, shards=2)
     output = distilled(tmp_path, tmp_path, tmp_path / "teacher", tokens="8k")
     assert "a vector for every token" in output
     record = json.loads((tmp_path / "out/teacher" / RECORD).read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_tr
 
 
 def record(folder):
-    """Write the checksums that `preprocess binarize` would have recorded."""
+    """Write the checksums that `prepare` would have recorded."""
     files = {
         path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()
     }

@@ -94,7 +94,7 @@ def test_a_resumed_run_of_another_family_has_the_same_weights(tmp_path):
     tokenizer = tiny_tokenizers.bert(tmp_path / "tokenizer")
     words = ["--text-column", "text", "--pair-column", "text2", "--tokenizer", str(tokenizer)]
     assert (
-        preprocess(["dataset", str(tmp_path / "reviews.csv"), *words, "--out", str(tmp_path / "data")]) == 0
+        preprocess(["prepare", str(tmp_path / "reviews.csv"), *words, "--out", str(tmp_path / "data")]) == 0
     )
     for epochs, name in (("3", "whole"), ("2", "parts"), ("3", "parts")):
         run(tmp_path / "data", tmp_path / name, *BERT, "--token-types", "--max-epoch", epochs)

@@ -144,9 +144,9 @@ def test_the_files_become_data(archives, task, paired):
     assert main(["download", "flue", "--out", "flue", "--from", str(archives())]) == 0
     folder = Path("flue") / task
     valid = folder / "valid.jsonl"
-    splits = ["--train", folder / "train.jsonl", "--valid", valid if valid.exists() else 4]
+    splits = [folder / "train.jsonl", "--valid", valid if valid.exists() else 4]
     words = [*splits, "--test", folder / "test.jsonl", "--out", "data"]
-    assert main(["dataset", *map(str, words)]) == 0
+    assert main(["prepare", *map(str, words)]) == 0
     assert Path("data/input1").is_dir() == paired
     assert len(Path("data/text/test.label").read_text().splitlines()) == len(rows(folder / "test.jsonl"))
 

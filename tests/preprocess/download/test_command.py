@@ -71,7 +71,7 @@ def test_film_reviews_to_data(tmp_path, capsys, monkeypatch):
     code, _ = run(capsys, "allocine", "--out", "films", "--from", ".", "--sha256", digest)
     assert code == 0
     files = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"films/{split}.jsonl")]
-    assert main(["dataset", *files, "--out", "data"]) == 0
+    assert main(["prepare", *files, "--out", "data"]) == 0
     assert Path("data/text/valid.label").read_text() == "0\n1\n" * 20
     assert Path("data/text/valid.input0").read_text().startswith("val.jsonl 0 nul.\n")
 

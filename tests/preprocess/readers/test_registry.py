@@ -52,8 +52,8 @@ def toy_table(monkeypatch, toy):
     register_table(load, suffixes=(".cells",))
 
 
-def split(*arguments):
-    return main(["split", "--out", "out", "--valid-size", "2", *arguments])
+def prepare(*arguments):
+    return main(["prepare", *arguments, "--out", "out", "--valid", "2"])
 
 
 def test_chosen_by_suffix_or_name(toy):
@@ -71,25 +71,25 @@ def test_name_and_suffix_are_taken_once(toy, name, suffixes):
         register(name, read_toy, suffixes)
 
 
-def test_toy_format_is_split_with_its_own_labels(toy, workdir):
-    Path("all.toy").write_text("".join(f"{'ab'[i % 2]}:texte {i}\n" for i in range(8)))
-    Path("test.toy").write_text("a:fin\n")
-    assert split("--text", "all.toy", "--test-text", "test.toy") == 0
-    indices = json.loads(Path("out/split.json").read_text())["indices"]
+def test_toy_format_is_prepared_with_its_own_labels(toy, workdir):
+    Path("all.toy").write_text("".join(f"{'ab'[i % 2]}:texte {i} du corpus\n" for i in range(8)))
+    Path("test.toy").write_text("a:fin du texte\n")
+    assert prepare("all.toy", "--test", "test.toy") == 0
+    places = json.loads(Path("out/split.json").read_text())["examples"]
     for name in ("train", "valid"):
-        texts, labels = (Path(f"out/{name}.{kind}").read_text().splitlines() for kind in ("input0", "label"))
-        assert texts == [f"texte {i}" for i in indices[name]]
-        assert labels == ["ab"[i % 2] for i in indices[name]]
-    assert (Path("out/test.input0").read_text(), Path("out/test.label").read_text()) == ("fin\n", "a\n")
-    assert main(["split", "--text", "all.toy", "--from-indices", "out/split.json", "--out", "again"]) == 0
-    assert Path("again/valid.input0").read_bytes() == Path("out/valid.input0").read_bytes()
+        texts, labels = (
+            Path(f"out/text/{name}.{kind}").read_text().splitlines() for kind in ("input0", "label")
+        )
+        assert texts == [f"texte {line - 1} du corpus" for _, line in places[name]]
+        assert labels == ["ab"[(line - 1) % 2] for _, line in places[name]]
+    assert Path("out/text/test.label").read_text() == "a\n"
 
 
 def test_toy_table_has_the_options_of_columns(toy_table, workdir, capsys):
     assert ".cells" in suffixes_of("table")
     rows = [f"id={i};text=texte {i} {'plat' if i % 2 else 'beau'};stars={i % 2}\n" for i in range(40)]
     Path("all.cells").write_text("".join(rows))
-    words = ["dataset", "all.cells", "--valid", "0.2", "--test", "0.2", "--out", "data"]
+    words = ["prepare", "all.cells", "--valid", "0.2", "--test", "0.2", "--out", "data"]
     assert main([*words, "--text-column", "nothing"]) == 1
     assert "all.cells: no column 'nothing'" in capsys.readouterr().err
     assert main(words) == 0
@@ -101,16 +101,22 @@ def test_toy_table_has_the_options_of_columns(toy_table, workdir, capsys):
 
 def test_pairs_of_one_file(toy, workdir):
     Path("all.txt").write_text("".join(f"{'ab'[i % 2]}:un {i}|deux {i}\n" for i in range(8)))
-    assert split("--text", "all.txt", "--reader", "toy") == 0
-    first, second = (Path(f"out/train.input{i}").read_text() for i in (0, 1))
+    assert prepare("all.txt", "--reader", "toy", "--test", "none") == 0
+    first, second = (Path(f"out/text/train.input{i}").read_text() for i in (0, 1))
     assert second == first.replace("un", "deux")
 
 
-def test_label_file_goes_first(toy, workdir):
-    Path("all.toy").write_text("".join(f"x:texte {i}\n" for i in range(8)))
-    Path("labels").write_text("a\nb\n" * 4)
-    assert split("--text", "all.toy", "--label", "labels") == 0
-    assert set(Path("out/train.label").read_text().split()) == {"a", "b"}
+def test_lines_have_their_labels_and_second_texts_beside_them(workdir):
+    Path("train.input0").write_text("".join(f"un {i}\n" for i in range(8)))
+    Path("train.input1").write_text("".join(f"deux {i}\n" for i in range(8)))
+    Path("train.label").write_text("a\nb\n" * 4)
+    assert prepare("train.input0", "--test", "none") == 0
+    first, second = (Path(f"out/text/train.input{i}").read_text() for i in (0, 1))
+    assert second == first.replace("un", "deux")
+    numbers = [int(line.split()[1]) for line in first.splitlines()]
+    assert Path("out/text/train.label").read_text().split() == ["ab"[number % 2] for number in numbers]
+    content = json.loads(Path("out/preprocess.json").read_text())
+    assert set(content["sha256"]) == {"train.input0", "train.input1", "train.label"}
 
 
 def test_webis_xml_plain_and_compressed(workdir):
@@ -120,21 +126,28 @@ def test_webis_xml_plain_and_compressed(workdir):
     read = list(read_records("all.xml"))
     assert read == list(read_records("all.xml.gz"))
     assert read[1] == Record("texte 1", line=2, label="1")
-    assert split("--text", "all.xml") == 0
-    assert len(Path("out/valid.label").read_text().split()) == 2
+    assert prepare("all.xml", "--test", "none") == 0
+    assert len(Path("out/text/valid.label").read_text().split()) == 2
 
 
 @pytest.mark.parametrize(
     ("content", "arguments", "place"),
     [
-        ("a:b\n:e\n", [], "all.toy, line 2"),
-        ("a:b\n", ["--reader", "lines"], "all.toy"),
+        ("a:b\n", ["--reader", "lines"], "all.label"),
         ("a:b\n", ["--reader", "none"], "--reader none"),
-        ("a:b\n", ["--test-text", "all.toy", "--test-label", "all.toy"], "--test-label"),
     ],
 )
 def test_fault_names_its_place_and_writes_nothing(toy, workdir, capsys, content, arguments, place):
     Path("all.toy").write_text(content)
-    assert split("--text", "all.toy", *arguments) == 1
+    assert prepare("all.toy", *arguments) == 1
     assert place in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_another_number_of_labels_beside_the_text(workdir, capsys):
+    Path("train.txt").write_text("un\ndeux\n")
+    Path("train.label").write_text("a\n")
+    assert prepare("train.txt") == 1
+    error = capsys.readouterr().err
+    assert "train.txt has 2 lines" in error
+    assert "train.label" in error

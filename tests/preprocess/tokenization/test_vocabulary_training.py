@@ -48,12 +48,12 @@ def test_apostrophes(text):
 def test_interrupt_ends_it_at_once(tmp_path):
     """A text that never ends, so that only the signal can end the training."""
     os.mkfifo(tmp_path / "endless")
-    options = ["--sentencepiece-model", str(tmp_path / "own.model"), "--out", str(tmp_path / "dict.txt")]
-    options += ["--train", "--size", "100", "--text", str(tmp_path / "endless")]
     # Where a shell starts the tests in the background, children inherit an ignored SIGINT.
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    script += "from roberta_small.preprocess.__main__ import main; raise SystemExit(main())"
-    command = [sys.executable, "-c", script, "vocabulary", *options]
+    script += "from roberta_small.common.errors import report_errors; "
+    script += "from roberta_small.preprocess.tokenization.vocabulary import train_model; "
+    script += f"raise SystemExit(report_errors(train_model)([{str(tmp_path / 'endless')!r}], 100))"
+    command = [sys.executable, "-c", script]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         with open(tmp_path / "endless", "w") as endless:  # opens once the trainer reads
             endless.write("un livre\n")

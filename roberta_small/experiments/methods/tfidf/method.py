@@ -151,8 +151,8 @@ class Tfidf(Method):
         parser.add_setting(
             "text",
             None,
-            "instead of --data: folder with SPLIT.input0 and SPLIT.label, as written by "
-            "`roberta-small split`; several: NAME=FOLDER NAME=FOLDER ...",
+            "instead of --data: folder with SPLIT.input0 and SPLIT.label, as the text/ of a data folder; "
+            "several: NAME=FOLDER NAME=FOLDER ...",
             nargs="+",
             action=OneOrMore,
         )
@@ -290,12 +290,11 @@ def read_folder(folder: Path) -> Splits:
     sentence pairs or only one class, and if a class of valid or test does not occur in train.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; create it with roberta-small split (or sample)")
+        raise UserError(f"{folder}: no such folder; give the text/ of a data folder")
     missing = [name for name in file_names(folder) if not (folder / name).is_file()]
     if missing:
         raise UserError(
-            f"{folder}: missing {', '.join(missing)}; create the folder with roberta-small split, "
-            "with --test-text and --test-label"
+            f"{folder}: missing {', '.join(missing)}; give the text/ of a data folder (roberta-small prepare)"
         )
     if (folder / "train.input1").exists():
         raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")

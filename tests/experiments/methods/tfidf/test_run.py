@@ -166,14 +166,9 @@ REVIEWS = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data")) /
 
 
 @pytest.mark.skipif(not (REVIEWS / "train.review").exists(), reason="the reviews are not available")
-def test_accuracy_on_real_reviews(tmp_path):
-    from roberta_small.preprocess.split import split
-
-    text = tmp_path / "split"
-    split(
-        [str(REVIEWS / "train.review")], str(REVIEWS / "train.label"), str(text),
-        test_texts=[str(REVIEWS / "test.review")], test_label=str(REVIEWS / "test.label"),
-    )  # fmt: skip
-    assert main(["--text", str(text), "--out", str(tmp_path / "runs")]) == 0
+def test_accuracy_on_real_reviews(tmp_path, monkeypatch):
+    data = ["--data", str(REVIEWS / "train.review"), "--valid", "200", "--test", str(REVIEWS / "test.review")]
+    monkeypatch.chdir(tmp_path)
+    assert main([*data, "--out", str(tmp_path / "runs")]) == 0
     best = best_checkpoints(load_runs(tmp_path / "runs"))
     assert best["test"].item() == pytest.approx(84.4, abs=0.5)
