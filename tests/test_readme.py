@@ -57,7 +57,7 @@ FENCE = re.compile(
 WARNING = re.compile(r"\w+Warning\b")
 # The documentation shows a larger sample and runs of a minute; a few reviews and updates are enough here.
 SHORTER = {
-    "roberta-small sample ": "roberta-small sample --reviews 120 --paragraphs 4000 ",
+    "preprocess.sample ": "preprocess.sample --reviews 120 --paragraphs 4000 ",
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
     "--recipe sample ": "--recipe {short}/sample.txt ",
     "--data reviews.tsv --seeds 1 2": "--data reviews.tsv --seeds 1 2 --epochs 1 --layers 1",

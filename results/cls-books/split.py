@@ -1,50 +1,52 @@
-"""The splits of the committed runs on CLS-books: 1,800 reviews for training, 200 for validation, 2,000 for test.
+"""The splits of the committed runs on CLS-books: 1,800 (or 200) reviews for training, 200 for validation.
 
     roberta-small download cls-books --out cls-books
-    python results/cls-books/split.py cls-books          (writes cls-books/split/)
+    python results/cls-books/split.py cls-books          (writes cls-books/split/ and cls-books/few-200/)
 
-In each class, the reviews are ordered by SHA-256 of "1 <line>", and the first hundred are for validation.
-`prepare --valid 200` keeps equal texts in one split and therefore holds out four other reviews.
+In each class, reviews are ordered by SHA-256 of "1 <line>"; the first hundred are for validation. Of those that
+are left, the last hundred of each class are the 200 of few-200. `prepare --valid 200` keeps equal texts in one
+split, and therefore holds out four other reviews.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 from pathlib import Path
 
-VALID = 100
-"""Reviews of each of the two classes."""
+Example = tuple[str, str]
+"""Text and label."""
 
 
 def main(folder: Path) -> None:
-    """Write NAME.input0 and NAME.label of the three splits into folder/split."""
-    columns = {"input0": lines(folder / "train.review"), "label": lines(folder / "train.label")}
-    labels = columns["label"]
-    valid: set[int] = set()
-    for name in set(labels):
-        of_class = [index for index, label in enumerate(labels) if label == name]
-        valid.update(sorted(of_class, key=order)[:VALID])
-    (folder / "split").mkdir()
-    for kind, content in columns.items():
-        parts = {"train": "", "valid": ""}
-        for index, line in enumerate(content):
-            parts["valid" if index in valid else "train"] += f"{line}\n"
-        for split, text in parts.items():
-            (folder / "split" / f"{split}.{kind}").write_bytes(text.encode())
-    shutil.copyfile(folder / "test.review", folder / "split/test.input0")
-    shutil.copyfile(folder / "test.label", folder / "split/test.label")
+    """Write NAME.input0 and NAME.label of train, valid and test."""
+    train, valid = held_out(read(folder, "train"), 100)
+    few, _ = held_out(train, 800)
+    for name, part in (("split", train), ("few-200", few)):
+        (folder / name).mkdir()
+        for split, examples in (("train", part), ("valid", valid), ("test", read(folder, "test"))):
+            for place, kind in enumerate(("input0", "label")):
+                lines = "".join(f"{example[place]}\n" for example in examples)
+                (folder / name / f"{split}.{kind}").write_bytes(lines.encode())
 
 
-def lines(path: Path) -> list[str]:
-    """Those of a text file; only a newline ends one."""
-    return path.read_bytes().decode().removesuffix("\n").split("\n")
+def read(folder: Path, split: str) -> list[Example]:
+    """Text and label of each review; only a newline ends a line."""
+    texts, labels = (
+        (folder / f"{split}.{kind}").read_bytes().decode().removesuffix("\n").split("\n")
+        for kind in ("review", "label")
+    )
+    return list(zip(texts, labels, strict=True))
 
 
-def order(index: int) -> bytes:
-    """The place of a line in its class."""
-    return hashlib.sha256(f"1 {index}".encode()).digest()
+def held_out(examples: list[Example], size: int) -> tuple[list[Example], list[Example]]:
+    """The examples that are left and those that are held out, `size` of each class."""
+    chosen: set[int] = set()
+    for name in {label for _, label in examples}:
+        of_class = [index for index, (_, label) in enumerate(examples) if label == name]
+        chosen.update(sorted(of_class, key=lambda i: hashlib.sha256(f"1 {i}".encode()).digest())[:size])
+    left = [example for index, example in enumerate(examples) if index not in chosen]
+    return left, [example for index, example in enumerate(examples) if index in chosen]
 
 
 if __name__ == "__main__":
