@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "evaluate": ("eval", "metrics of checkpoints with intervals, and of their ensemble"),
         "generate": ("eval", "text from a language model"),
         "serve": ("eval", "a page in the browser and a JSON API for trained models"),
-        "export": ("export", "convert a checkpoint: export transformers, fairseq, onnx or fp16"),
+        "export": ("export", "convert a checkpoint: export transformers, fairseq or onnx"),
     },
     "compare runs": {
         "runs": ("analysis", "list runs and their states"),

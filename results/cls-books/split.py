@@ -3,9 +3,9 @@
     roberta-small download cls-books --out cls-books
     python results/cls-books/split.py cls-books          (writes cls-books/split/ and cls-books/few-200/)
 
-In each class, reviews are ordered by SHA-256 of "1 <line>"; the first hundred are for validation. Of those that
-are left, the last hundred of each class are the 200 of few-200. `prepare --valid 200` keeps equal texts in one
-split, and therefore holds out four other reviews.
+In each class, reviews are ordered by SHA-256 of "1 <line>"; the first hundred are for validation. Of those
+that are left, the last hundred of each class are the 200 of few-200. `prepare --valid 200` keeps equal texts
+in one split, and therefore holds out four other reviews.
 """
 
 from __future__ import annotations

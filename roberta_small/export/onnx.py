@@ -1,5 +1,4 @@
-"""`roberta-small export onnx`: a classifier as ONNX graph, in fp32 or int8, compared with PyTorch in logits,
-accuracy and speed.
+"""`roberta-small export onnx`: a classifier as ONNX graph, in fp32 or int8, compared with PyTorch.
 
 Inputs of the graph are `input_ids` and `attention_mask`, int64 (B, L); its output is `logits`, fp32 (B, K).
 
@@ -8,19 +7,15 @@ N sentences, B in a batch, L tokens, K classes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
 import tempfile
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -32,20 +27,18 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
-from roberta_small.common.families import FAMILIES
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
+from roberta_small.common.label_kinds import Labels, Targets
+from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.sizes import CPU
+from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
-from roberta_small.eval.model import BESIDE, Model, open_model
-from roberta_small.eval.network import Checkpoint, Examples, head_weight
-from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
+from roberta_small.eval.model import Model, open_model
+from roberta_small.eval.network import Examples
+from roberta_small.eval.origin import OptionalPath
 from roberta_small.eval.texts import Compute, batches, pad
-from roberta_small.export.onnx_report import TOLERANCE, Measured
-from roberta_small.export.transformers.folder import labels_of, load_folder, output_names, read_carried
+from roberta_small.export.transformers.folder import output_names
 from roberta_small.export.transformers.networks import (
-    configured_ids,
     converted,
     encoder_config,
     longest_input,
@@ -53,13 +46,14 @@ from roberta_small.export.transformers.networks import (
     special_ids,
 )
 from roberta_small.fairseq_plugin.models.token_types import in_second
-from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR, PAD, UNK
-from roberta_small.preprocess.tokenization.choice import Located, beside
+from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products."""
+TORCH = "torch, fp32"
+TOLERANCE = 1e-4
+"""Largest accepted difference of a logit between ONNX and PyTorch in fp32."""
 RANDOM_ROWS = 32
 MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""
@@ -87,7 +81,7 @@ class Classifier:
         return isinstance(encoder, TransformersEncoder) and encoder.has_token_types
 
     def metadata(self) -> Metadata:
-        """What text needs; raises `UserError` with the reason where it cannot be stored in a graph."""
+        """What text needs; raises `UserError` if there is no tokenizer."""
         model, tokenizer = self.model, self.model.tokenizer
         known = (model.labels, model.input_format, model.pairs, model.normalize_apostrophes)
         if isinstance(model.encoder, TransformersEncoder):
@@ -107,19 +101,11 @@ class Classifier:
 
 
 def open_classifier(path: str | os.PathLike[str]) -> Classifier:
-    """The classifier of a run folder, a checkpoint or a from_pretrained folder.
-
-    Raises `UserError` for any other path, and for a masked language model.
-    """
+    """The classifier of a run folder or a checkpoint; raises `UserError` for anything else."""
     if (Path(path) / "config.json").is_file():
-        folder = Path(path)
-        loaded = load_folder(folder, attention=ATTENTION)
-        if not loaded.is_classifier:
-            raise UserError(f"{folder}: a masked language model, not a classifier; fine-tune it first")
-        given = FolderModel(RunCheckpoint(folder / "config.json", None, None), transformers=loaded.model)
-        if given.located is not None:
-            _reorder(loaded.model, given.encoder.order)
-        return Classifier(loaded.model, given)
+        raise UserError(
+            f"{path}: a folder of Transformers; convert it to a checkpoint with roberta-small export fairseq"
+        )
     model = open_model(path)
     network = converted(
         source_of(model.checkpoint), output_names(model.labels), special_ids(model.input_format)
@@ -128,111 +114,13 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
     return Classifier(network, model)
 
 
-def _reorder(network: PreTrainedModel, order: NDArray[np.int64]) -> None:
-    """Bring the token embeddings into the order of fairseq's dictionary."""
-    embeddings: Any = network.get_input_embeddings()
-    embeddings.weight = nn.Parameter(embeddings.weight.detach()[torch.from_numpy(order)])
-    config = encoder_config(network)
-    embeddings.padding_idx = config.pad_token_id = PAD
-    embeddings.num_embeddings = config.vocab_size = len(order)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FolderModel(Model):
-    """The classifier of a from_pretrained folder, whose data are not recorded. It reads single texts."""
-
-    transformers: PreTrainedModel
-
-    @cached_property
-    def located(self) -> Located | None:
-        """The tokenizer of Transformers in the folder."""
-        found = beside(self.run.folder)
-        return found if found is not None and found.transformers else None
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The settings of fairseq's task, which determine the input format; of the weights, only the head."""
-        folder, network = self.run.folder, self.transformers
-        carried, labels = read_carried(folder), labels_of(network)
-        init, separator = configured_ids(encoder_config(network))
-        if self.located is not None:
-            encoder = self.encoder
-            init = encoder.init_token
-            separator = encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
-        head = carried.head or "sentence_classification_head"
-        settings = {
-            "_name": "sentence_classification",
-            "classification_head_name": head,
-            "init_token": init,
-            "separator_token": separator,
-            "max_positions": longest_input(encoder_config(network)),
-            "shorten_method": carried.task.get("shorten_method", "truncate"),
-            "keep_eos": carried.task.get("keep_eos", True),
-            "seed": 1,
-            "multi_label": labels.kind is KINDS[MULTI_LABEL],
-            "regression_target": labels.kind is KINDS[REGRESSION],
-        }
-        kind = network.config.model_type
-        output = FAMILIES[kind].head[1] if kind in FAMILIES else "out_proj"
-        weights: dict[str, Tensor] = {head_weight(head): network.get_parameter(f"{output}.weight")}
-        arguments = argparse.Namespace(arch="roberta_small")
-        names, digest = list(labels.classes), self._digest()
-        return Checkpoint(folder, arguments, settings, weights, digest, names, scaling=labels.scaling)
-
-    @cached_property
-    def data(self) -> DataFolder:
-        """None is recorded."""
-        return DataFolder(self.run.folder)
-
-    @cached_property
-    def tokenizer(self) -> Located:
-        """Its files; raises `UserError` if there are none."""
-        if self.located is None:
-            raise UserError(f"{self.run.folder}: no tokenizer of Transformers beside the model")
-        return self.located
-
-    @cached_property
-    def encoder(self) -> TransformersEncoder:
-        """The tokenizer of Transformers, with the ids of the graph."""
-        return self.tokenizer.transformers_encoder()
-
-    def examples(self, split: str, data: OptionalPath = None) -> Examples:
-        """The examples of a split of the folder `data`.
-
-        Raises `UserError` as a run does, and for pairs whose second text has a token type of its own.
-        """
-        given = None if data is None else DataFolder.given(data)
-        if given is not None and given.pairs and self.located is not None and self.encoder.has_token_types:
-            raise UserError(
-                f"{given.path}: sentence pairs, but the graph of {self.run.folder} reads single texts; omit "
-                "--data, or fine-tune the folder with `roberta-small train` and export that run"
-            )
-        return super().examples(split, data)
-
-    def find_dictionary(self, data: DataFolder) -> Path:
-        """The dictionary of `data`; raises `UserError` unless it is the one in the folder."""
-        if self.checkpoint.dictionary_sha256 is None:
-            raise UserError(
-                f"{self.run.folder / BESIDE}: no such file; --data requires this dictionary of the model"
-            )
-        return super().find_dictionary(data)
-
-    def _digest(self) -> str | None:
-        if self.located is not None:
-            return dictionary_digest(self.encoder.dictionary.with_mask().symbols)
-        path = self.run.folder / BESIDE
-        if not path.is_file():
-            return None
-        return dictionary_digest(fairseq_dictionary.load(str(path)).with_mask().symbols)
-
-
 def export(
     classifier: Classifier, rows: Sequence[NDArray[np.int64]], *, int8: bool, metadata: Metadata | None = None
-) -> tuple[list[Measured], bytes]:
-    """Export the classifier; measure PyTorch, ONNX and, with `int8`, the quantized graph on the rows.
+) -> tuple[dict[str, NDArray[np.float32]], bytes]:
+    """Export the classifier; run PyTorch, ONNX and, with `int8`, the quantized graph on the rows.
 
-    `metadata` is what text needs. Returns the measurements and the content of the file. Raises `UserError` if
-    a logit of the fp32 graph differs from PyTorch's by more than TOLERANCE.
+    `metadata` is what text needs. Returns the logits (N, K) by name, and the content of the file. Raises
+    `UserError` if a logit of the fp32 graph differs from PyTorch's by more than TOLERANCE.
     """
     network = Logits(classifier)
 
@@ -242,17 +130,33 @@ def export(
             return network(ids, (ids != PAD).long()).numpy()
 
     graph = to_onnx(classifier, metadata.to_text() if metadata else {})
-    content = graph.SerializeToString()
-    torch_fp32 = measure("torch, fp32", by_torch, rows, None)
-    onnx_fp32 = measure("ONNX, fp32", Session(graph), rows, content)
-    difference = float(np.abs(torch_fp32.logits - onnx_fp32.logits).max())
+    logits = {TORCH: computed(TORCH, by_torch, rows), "ONNX, fp32": computed("ONNX", Session(graph), rows)}
+    difference = largest_difference(logits["ONNX, fp32"], logits[TORCH])
     if not difference <= TOLERANCE:
         raise UserError(f"the graph's logits differ from torch's by {difference:.1e}; nothing was written")
-    if not int8:
-        return [torch_fp32, onnx_fp32], content
-    quantized = to_int8(graph)
-    content = quantized.SerializeToString()
-    return [torch_fp32, onnx_fp32, measure("ONNX, int8", Session(quantized), rows, content)], content
+    if int8:
+        graph = to_int8(graph)
+        logits["ONNX, int8"] = computed("ONNX, int8", Session(graph), rows)
+    return logits, graph.SerializeToString()
+
+
+def table(logits: Mapping[str, NDArray[np.float32]], targets: Targets | None, labels: Labels) -> str:
+    """Largest difference from PyTorch's logits and, with `targets`, the metric of the kind of labels."""
+    name = labels.kind.metric
+    metric = metrics_of(labels.kind.name)[name]
+    rows = []
+    for form, logits_NK in logits.items():
+        row = [form, f"{largest_difference(logits_NK, logits[TORCH]):.1e}"]
+        if targets is not None:
+            outputs = scored(labels, targets, labels.outputs(logits_NK))
+            row.append(number(float(metric.measure(outputs, np.ones((1, len(targets))))[0]), name))
+        rows.append(row)
+    return markdown(["", "largest difference of a logit", *([] if targets is None else [label(name)])], rows)
+
+
+def largest_difference(ours_NK: NDArray[np.float32], theirs_NK: NDArray[np.float32]) -> float:
+    """The largest absolute one of all logits."""
+    return float(np.abs(ours_NK - theirs_NK).max())
 
 
 class Logits(nn.Module):
@@ -323,19 +227,18 @@ class Session:
         return self.session.run([OUTPUT], feed)[0]
 
 
-def measure(
-    name: str, network: Compute, rows: Sequence[NDArray[np.int64]], content: bytes | None
-) -> Measured:
-    """Run the network on all rows in batches of similar length; the time excludes a warm-up batch."""
+def computed(name: str, network: Compute, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+    """(N, K) logits of all rows, in batches of similar length."""
     lengths = np.array([len(row) for row in rows])
     parts = [(batch, pad([rows[i] for i in batch], PAD)) for batch in batches(lengths, CPU.prediction_tokens)]
-    classes = network(parts[-1][1]).shape[1]
-    logits_NK = np.empty((len(rows), classes), dtype=np.float32)
-    start = time.perf_counter()
+    logits_NK: NDArray[np.float32] | None = None
     for batch, ids_BL in tqdm(parts, desc=name, leave=False, disable=None):
-        logits_NK[batch] = network(ids_BL)
-    seconds = time.perf_counter() - start
-    return Measured(name, logits_NK, seconds, None if content is None else len(content) / 1e6)
+        found_BK = network(ids_BL)
+        if logits_NK is None:
+            logits_NK = np.empty((len(rows), found_BK.shape[1]), dtype=np.float32)
+        logits_NK[batch] = found_BK
+    assert logits_NK is not None  # there is a row
+    return logits_NK
 
 
 def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Options of `python -m export`, and `export fp16`."""
+"""Options of `python -m export`, and `export fairseq` of a checkpoint."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def weights_of(path):
 
 def test_fp16_rounds_every_weight_and_copies_the_dictionary(masked_lm, tmp_path, capsys):
     checkpoint, out = masked_lm[1], tmp_path / "model.safetensors"
-    assert main(["fp16", str(checkpoint), "--out", str(out)]) == 0
+    assert main(["fairseq", str(checkpoint), "--out", str(out)]) == 0
     assert str(out) in capsys.readouterr().out
     assert {weight.dtype for weight in load_file(out).values()} == {torch.float16}
     before, after = weights_of(checkpoint), weights_of(out)
@@ -32,7 +32,7 @@ def test_fp16_rounds_every_weight_and_copies_the_dictionary(masked_lm, tmp_path,
 
 def test_fp16_rescales_the_embeddings(masked_lm, tmp_path):
     checkpoint, out = masked_lm[1], tmp_path / "model.safetensors"
-    assert main(["fp16", str(checkpoint), "--out", str(out), "--embedding-scale", "0.25"]) == 0
+    assert main(["fairseq", str(checkpoint), "--out", str(out), "--embedding-scale", "0.25"]) == 0
     before, after = weights_of(checkpoint), weights_of(out)
     for name in EMBEDDINGS:
         assert torch.equal(after[name], (0.25 * before[name]).half().float()), name
@@ -49,14 +49,14 @@ def test_fp16_rescales_the_embeddings(masked_lm, tmp_path):
     ],
 )
 def test_fp16_reports_a_wrong_target_or_scale(masked_lm, tmp_path, capsys, name, options, facts):
-    assert main(["fp16", str(masked_lm[1]), "--out", str(tmp_path / name), *options]) == 1
+    assert main(["fairseq", str(masked_lm[1]), "--out", str(tmp_path / name), *options]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert all(fact in message for fact in facts), message
     assert not (tmp_path / name).exists()
 
 
 def test_fp16_reports_a_missing_checkpoint(tmp_path, capsys):
-    assert main(["fp16", str(tmp_path / "none.pt"), "--out", str(tmp_path / "model.safetensors")]) == 1
+    assert main(["fairseq", str(tmp_path / "none.pt"), "--out", str(tmp_path / "model.safetensors")]) == 1
     assert "none.pt: " in capsys.readouterr().err
 
 

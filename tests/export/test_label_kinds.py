@@ -15,8 +15,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.graph import Metadata
 from roberta_small.eval.model import open_model
 from roberta_small.export.__main__ import main
-from roberta_small.export.onnx import Logits, open_classifier
-from roberta_small.export.onnx_report import Measured, document, table
+from roberta_small.export.onnx import Logits, open_classifier, table
 from roberta_small.export.transformers.folder import load_folder
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
@@ -107,11 +106,12 @@ def by_torch(classifier, row):
 @pytest.mark.parametrize("exported", [REGRESSION], indirect=True)  # the exporter takes seconds
 def test_a_graph_with_one_output_predicts_the_same(exported, tmp_path, capsys):
     _, run, _ = exported
-    out, report = tmp_path / "graph.onnx", tmp_path / "report.json"
-    assert main(["onnx", str(run), "--out", str(out), "--report", str(report)]) == 0
-    assert "pearson" in capsys.readouterr().out
-    torch_form, graph = json.loads(report.read_text())["forms"]
-    assert graph["value"] == pytest.approx(torch_form["value"], abs=1e-4)
+    out = tmp_path / "graph.onnx"
+    assert main(["onnx", str(run), "--out", str(out)]) == 0
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert "pearson" in table[0]
+    ours, theirs = (float(line.split("|")[3]) for line in table[2:])
+    assert ours == pytest.approx(theirs, abs=1e-4)
     assert open_model(out).labels == open_model(run).labels
     assert outputs(out) == pytest.approx(outputs(run), abs=1e-4)
     assert all(isinstance(one, ValuePrediction) for one in SentenceClassifier.from_run(out).predict(TEXTS))
@@ -123,20 +123,11 @@ def test_forms_of_several_labels_are_compared_by_their_metric():
     targets_NK = rng.random((40, 3)) < 0.4
     logits_NK = (targets_NK + rng.normal(size=(40, 3))).astype(np.float32)
     other_NK = logits_NK + rng.normal(size=(40, 3)).astype(np.float32)
-    measured = [Measured("torch", logits_NK, 0.5, None), Measured("int8", other_NK, 0.5, 1.0)]
-    found = document(measured, targets_NK, "test", labels)
-    first, last = found["forms"]
-    assigned = [labels.assigned(labels.outputs(one)) for one in (logits_NK, other_NK)]
-    f1, other_f1 = (f1_score(targets_NK, one, average="micro") for one in assigned)
-    assert first["value"] == pytest.approx(f1)
-    assert last["difference"] == pytest.approx(other_f1 - f1)
-    low, high = last["interval"]
-    assert low < last["difference"] < high
-    assert last["same_labels"] == pytest.approx(100 * (assigned[0] == assigned[1]).all(axis=1).mean())
-    assert f"{other_f1 - f1:+.4f}" in table(found)
-    without = document(measured, None, "test", labels)
-    assert without["forms"][1]["value"] is None
-    assert "micro f1 was not measured" in table(without)
+    lines = table({"torch, fp32": logits_NK, "int8": other_NK}, targets_NK, labels).splitlines()[2:]
+    for line, one in zip(lines, (logits_NK, other_NK), strict=True):
+        f1 = f1_score(targets_NK, labels.assigned(labels.outputs(one)), average="micro")
+        assert f"{f1:.4f}" in line
+        assert f"{np.abs(one - logits_NK).max():.1e}" in line
 
 
 def test_the_model_card_has_what_the_outputs_need(exported):

@@ -13,36 +13,29 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.eval.model import open_model
 from roberta_small.export import onnx as to_onnx
-from roberta_small.export import onnx_report
 from roberta_small.export.__main__ import main
 from roberta_small.export.onnx import open_classifier
 from roberta_small.export.transformers.folder import load_folder
-from tests.support import tiny_models, tiny_tokenizers
 from tests.support.exported_runs import PAD, make_masked_lm, padded_ids
 
 ROOT = Path(__file__).parents[2]
-Z2 = 1.959964**2
-"""The square of the normal quantile of 95 % intervals."""
 
 
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
-    """A folder with fp32.onnx, int8.onnx and what the second command reports: printed.txt, report.json."""
+    """A folder with fp32.onnx, int8.onnx and what the second command prints: printed.txt."""
     root = tmp_path_factory.mktemp("onnx")
     assert main(["onnx", str(trained[1]), "--out", str(root / "fp32.onnx")]) == 0
-    words = ["--int8", "--report", str(root / "report.json")]
     with pytest.MonkeyPatch.context() as patch, open(root / "printed.txt", "w") as printed:
         use_graph(patch, root / "fp32.onnx")
         with contextlib.redirect_stdout(printed):
-            assert main(["onnx", str(trained[1]), "--out", str(root / "int8.onnx"), *words]) == 0
+            assert main(["onnx", str(trained[1]), "--out", str(root / "int8.onnx"), "--int8"]) == 0
     return root
 
 
@@ -95,15 +88,9 @@ def test_the_accuracy_equals_that_of_eval(trained, exported):
     lines = [line for line in table.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert [row[0] for row in rows[2:]] == ["torch, fp32", "ONNX, fp32", "ONNX, int8"]
-    assert [row[1:3] for row in rows[2:4]] == [[f"{accuracy:.2f}", "100.00"]] * 2
-    report = json.loads((exported / "report.json").read_text())
-    assert (report["file"], report["split"], report["sentences"]) == ("int8.onnx", "test", 31)
-    assert report["sha256"] == sha256(exported / "int8.onnx")
-    assert [form["accuracy"] for form in report["forms"][:2]] == [pytest.approx(accuracy)] * 2
-    fp32 = report["forms"][1]
-    assert (fp32["points"], fp32["p"], fp32["interval_method"]) == (0.0, 1.0, "Wilson")
-    most = 100 * Z2 / (31 + Z2)  # Wilson (1927): the largest fraction of sentences with another difference
-    assert fp32["interval"] == pytest.approx([-most, most])
+    assert [row[2] for row in rows[2:4]] == [f"{accuracy:.2f}"] * 2
+    assert [float(row[1]) <= limit for row, limit in zip(rows[2:], (0, 1e-4, 1), strict=True)] == [True] * 3
+    assert table.startswith("31 sentences of test")
 
 
 def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_path):
@@ -186,78 +173,6 @@ def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
         open_model(tmp_path / "none.onnx")
 
 
-def test_forms_are_compared_on_the_same_sentences():
-    """Counts by hand: of eight sentences, int8 gets two more wrong and one more right."""
-    labels_N = np.array([0, 0, 0, 0, 1, 1, 1, 1])
-    torch_N, int8_N = np.array([0, 0, 0, 1, 1, 1, 1, 0]), np.array([1, 0, 0, 0, 1, 1, 0, 0])
-    measured = [
-        onnx_report.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
-        for name, predicted_N, size in (("torch, fp32", torch_N, None), ("ONNX, int8", int8_N, 5.0))
-    ]
-    report = onnx_report.document(measured, labels_N, "test")
-    first, last = report["forms"]
-    assert (first["accuracy"], last["accuracy"], last["points"]) == (75.0, 62.5, -12.5)
-    assert (last["only_this"], last["only_torch"], last["p"]) == (1, 2, 1.0)
-    assert last["same_class"] == 62.5
-    assert last["seconds_per_1000"] == 62.5
-    low, high = last["interval"]
-    assert -62.5 <= low < -12.5 < high <= 37.5
-    assert "-12.50" in onnx_report.table(report)
-
-
-def test_a_folder_is_exported(classifier_folder, tmp_path, capsys):
-    assert main(["onnx", str(classifier_folder), "--out", str(tmp_path / "a.onnx")]) == 0
-    assert "--data" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("same_graph")
-def test_the_forms_of_a_folder_are_compared_on_data(trained, classifier_folder, tmp_path, capsys):
-    arguments = ["onnx", str(classifier_folder), "--out", str(tmp_path / "b.onnx"), "--data", str(trained[0])]
-    assert main([*arguments, "--split", "valid"]) == 0
-    assert capsys.readouterr().out.startswith("12 sentences of valid")
-
-
-@pytest.mark.parametrize("family", ["bert", "camembert"])
-def test_the_file_of_a_folder_of_transformers_reads_its_texts(tmp_path, family):
-    """Its graph has the ids of fairseq's order, and contains the tokenizer."""
-    model = tiny_models.write(tmp_path / "folder", family, "classifier").eval()
-    assert main(["onnx", str(tmp_path / "folder"), "--out", str(tmp_path / "a.onnx")]) == 0
-    own = AutoTokenizer.from_pretrained(tmp_path / "folder")
-    texts = [*tiny_tokenizers.lines(6), "", "un " * 90]
-    found = SentenceClassifier.from_run(tmp_path / "a.onnx").predict(texts)
-    for text, prediction in zip(texts, found, strict=True):
-        inputs = own(
-            text, truncation=True, max_length=to_onnx.longest_input(model.config), return_tensors="pt"
-        )
-        with torch.no_grad():
-            wanted = model(**inputs).logits[0].softmax(0).tolist()
-        assert list(prediction.probabilities.values()) == pytest.approx(wanted, abs=1e-5)
-
-
-def test_pairs_with_token_types_are_an_error_for_a_folder(tmp_path, capsys):
-    tiny_models.write(tmp_path / "folder", "bert", "classifier")
-    (tmp_path / "data/input1").mkdir(parents=True)
-    words = [
-        "onnx",
-        str(tmp_path / "folder"),
-        "--out",
-        str(tmp_path / "a.onnx"),
-        "--data",
-        str(tmp_path / "data"),
-    ]
-    assert main(words) == 1
-    assert "data: sentence pairs" in capsys.readouterr().err
-    assert not (tmp_path / "a.onnx").exists()
-
-
-def test_a_folder_and_its_run_have_the_same_examples(trained, classifier_folder):
-    ours, theirs = (
-        open_classifier(path).examples(trained[0], "test") for path in (classifier_folder, trained[1])
-    )
-    assert all(np.array_equal(a, b) for a, b in zip(ours.rows, theirs.rows, strict=True))
-    assert np.array_equal(ours.labels, theirs.labels)
-
-
 @pytest.mark.usefixtures("same_graph")
 def test_a_graph_with_other_logits_is_an_error(trained, tmp_path, monkeypatch, capsys):
     class Wrong(to_onnx.Session):
@@ -276,21 +191,18 @@ def test_errors_name_the_file(trained, masked_lm_folder, classifier_folder, tmp_
         return capsys.readouterr().err.splitlines()[-1]
 
     out = tmp_path / "model.onnx"
-    assert f"{masked_lm_folder}: " in error_of(masked_lm_folder, out)
+    for folder in (masked_lm_folder, classifier_folder):
+        assert "export fairseq" in error_of(folder, out)
     assert f"{tmp_path / 'none'}: " in error_of(tmp_path / "none", out)
-    message = error_of(trained[1], out, "--report", tmp_path)
-    assert f"{tmp_path} " in message
-    assert "--report" in message
     assert f"{tmp_path / 'none'}: " in error_of(trained[1], out, "--data", tmp_path / "none")
     other = shutil.copytree(trained[0], tmp_path / "other")
     lines = (other / "input0/dict.txt").read_text(encoding="utf-8").splitlines()
     (other / "input0/dict.txt").write_text(
         "\n".join([lines[1], lines[0], *lines[2:]]) + "\n", encoding="utf-8"
     )
-    for source in (classifier_folder, trained[1]):
-        message = error_of(source, out, "--data", other)
-        assert f"{other / 'input0/dict.txt'}: " in message
-        assert str(source) in message
+    message = error_of(trained[1], out, "--data", other)
+    assert f"{other / 'input0/dict.txt'}: " in message
+    assert str(trained[1]) in message
     out.write_text("mine")
     assert f"{out}: " in error_of(trained[1], out)
     assert out.read_text() == "mine"

@@ -209,7 +209,7 @@ def require_dictionary(resolved: Resolved, ours: Path, remedy: str = "") -> None
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether `roberta-small export fp16` wrote the safetensors file, whose header contains this entry."""
+    """Whether `roberta-small export fairseq` wrote the safetensors file, whose header contains this entry."""
     with path.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
         return b'"kind":"fairseq-roberta"' in stream.read(min(size, 1 << 24)).replace(b" ", b"")

@@ -6,7 +6,7 @@ metadata contain the configuration as JSON, with absolute paths reduced to their
 checksum of configuration and weights. Rounding to IEEE 754 binary16 changes a weight by at most 1 part in
 2,048.
 
-    roberta-small export fp16 pretrained/run/model.pt --out pretrained/mine/model.safetensors
+    roberta-small export fairseq pretrained/run/model.pt --out pretrained/mine/model.safetensors
 """
 
 from __future__ import annotations

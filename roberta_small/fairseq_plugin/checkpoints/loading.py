@@ -337,7 +337,7 @@ def _configuration(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     """The stored `args`, `cfg` and `tied`; raises `UserError` for a file that `fp16.write` did not write."""
     if metadata.get("kind") != FORMAT:
         raise UserError(
-            f"{path}: not written by roberta-small export fp16; convert a Transformers model with "
+            f"{path}: not written by roberta-small export fairseq; convert a Transformers model with "
             "roberta-small export fairseq"
         )
     return json.loads(metadata["configuration"], object_hook=_from_json)
