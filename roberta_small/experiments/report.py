@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 import shlex
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_small.common import predictions
 from roberta_small.common.cpu import environment
-from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import shown_path
-from roberta_small.common.metrics import lower_is_better, number
-from roberta_small.common.predictions import AnyPrediction, LabelsPrediction, Prediction
-from roberta_small.common.ranking import rank
+from roberta_small.common.metrics import number
+from roberta_small.common.ranking import Group, rank
 from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint
 from roberta_small.common.statistics import mean_std, wilson_interval
 from roberta_small.common.tables import duration, mean_std_cell, text_table
@@ -121,26 +116,33 @@ def summary(
     for outcome in failures:
         _print_failure(outcome)
     if sweep.out is not None and (finished or compare):
-        named = compare and _print_comparison(sweep, sweep.out)
-        model = sweep.out if named else _best(finished, recipe).folder if finished else None
+        groups = _ranked(sweep.out, complain=compare)
+        if compare and groups:
+            _print_comparison(sweep, groups)
+        model = sweep.out if groups else next(iter(finished)).folder if finished else None
         _print_next(sweep.out, model, sweep.data)
     return 1 if failures else 0
 
 
-def _print_comparison(sweep: Sweep, out: Path) -> bool:
-    """Print the finished runs of a folder as one table, the baselines among them, and name the best one.
+def _ranked(out: Path, *, complain: bool) -> list[Group]:
+    """The finished runs of a folder by group, the best one first; empty if they cannot be compared.
 
-    Intervals are Wilson's, of an accuracy on so many examples. Prints why if the runs cannot be compared;
-    returns whether they can.
+    With `complain`, prints why.
     """
     runs = [run for path in sorted(out.glob("*/*/seed*")) if (run := Run.at(path)) is not None]
     try:
-        groups = rank(run for run in runs if (run.read_manifest() or {}).get("status") == "finished")
+        return rank(run for run in runs if (run.read_manifest() or {}).get("status") == "finished")
     except UserError as error:
-        print(f"\nNo table of all methods: {error}.")
-        return False
-    if not groups:
-        return False
+        if complain:
+            print(f"\nNo table of all methods: {error}.")
+        return []
+
+
+def _print_comparison(sweep: Sweep, groups: Sequence[Group]) -> None:
+    """Print the groups as one table, the baselines among them, and name the best run.
+
+    Intervals are Wilson's, of an accuracy on so many examples.
+    """
     metric, subsets = groups[0].metric, list(groups[0].scores)
     majorities = sweep.majorities if metric == "accuracy" else {}
 
@@ -168,47 +170,6 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
     print(table(["method", "weights", "seeds", *subsets, "time"], rows))
     best = groups[0].runs[0]
     print(f"\nBest on {groups[0].subset}: {shown_path(best.folder)}", flush=True)
-    _print_unpredicted(best, groups[0].subset, sweep.data)
-    return True
-
-
-def _print_unpredicted(run: Run, subset: str, data: Path) -> None:
-    """Warn of classes that a run never predicts; of two exclusive ones, `_print_chance` has named the run."""
-    kind = inputs.label_kind(data)
-    if not kind.has_classes or (kind.exclusive and len(inputs.label_classes(data)) < 3):
-        return
-    path = run.folder / predictions.file_name(subset)
-    if not path.is_file():
-        words = ["evaluate", "--checkpoint", str(run.folder), "--split", subset, "--write-predictions"]
-        command = [sys.executable, "-P", "-m", "roberta_small", *words]
-        subprocess.run(command, capture_output=True, check=False)  # takes some seconds
-    if not path.is_file():
-        return
-    true, predicted = _occurrences(predictions.read_any(path))
-    never = [
-        f"'{name}' ({count(examples, 'example')})"
-        for name, examples in true.most_common()
-        if name not in predicted
-    ]
-    if never:
-        weights = ", or give rare classes a larger weight: -- --class-weights balanced"
-        print(
-            f"warning: on {subset}, it never predicts {enumerate_some(never)}; train longer (--epochs N)"
-            f"{weights if kind.exclusive else ''}"
-        )
-
-
-def _occurrences(found: Sequence[AnyPrediction]) -> tuple[Counter[str], set[str]]:
-    """How often each class is that of an example, and the classes that are predicted."""
-    true, predicted = Counter[str](), set[str]()
-    for one in found:
-        if isinstance(one, LabelsPrediction):
-            true.update(one.true_classes or ())
-            predicted.update(one.predicted)
-        elif isinstance(one, Prediction) and one.true_class is not None:
-            true[one.true_class] += 1
-            predicted.add(one.predicted)
-    return true, predicted
 
 
 def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
@@ -231,17 +192,6 @@ def _print_next(out: Path, model: Path | None, data: Path) -> None:
         print(f"{predict} {text}", flush=True)
         if inputs.subset_flags(data):
             print(f"{predict} --input test.csv --out predictions.csv", flush=True)
-
-
-def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:
-    """The run with the best value on the first validation subset; the first one on a tie."""
-    sign = -1 if lower_is_better(recipe.metric) else 1
-
-    def rank(run: Run) -> float:
-        value = finished[run].best
-        return -math.inf if value is None else sign * value
-
-    return max(finished, key=rank)
 
 
 def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, heading: Sequence[str]) -> None:

@@ -111,17 +111,3 @@ def test_sentence_pairs_have_no_tfidf(here, capfd):
     assert "tfidf: left out" in out
     assert not (here / "runs/tfidf").exists()
     assert (here / "runs/ngrams/random/seed1").is_dir()
-
-
-def test_a_class_that_is_never_predicted_is_named(here, capfd):
-    words = {"pos": "good", "neg": "bad", "odd": "good"}  # no word tells the third class from the first
-    labels = ["pos"] * 60 + ["neg"] * 45 + ["odd"] * 15
-    with open("three.csv", "w", newline="", encoding="utf-8") as stream:
-        rows = [(f"{words[label]} book{i}", label) for i, label in enumerate(labels)]
-        csv.writer(stream).writerows([("text", "label"), *rows])
-    words = ["train", "--data", "three.csv", *SMALL, "--valid", "0.3"]
-    assert main(words, trainer=fake_trainer.COMMAND) == 0
-    out = capfd.readouterr().out
-    (warning,) = [line for line in out.splitlines() if "never predicts" in line]
-    assert "'odd'" in warning
-    assert "'pos'" not in warning
