@@ -45,12 +45,12 @@ VALUE = rf"((?:p\s[=<]\s)?{PLAIN}(?:\s+±\s+{PLAIN})?(?:\s+\[{PLAIN},\s+{PLAIN}\
 
 
 def documents() -> list[Path]:
-    """README, the pages of docs/ (without the generated command reference), results and model card."""
+    """README, ARCHITECTURE, docs/ (without the generated command reference), results and model card."""
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "command-line.md"]
     folders = [
         path for name in ("results", "roberta_small/pretrained") for path in (ROOT / name).rglob("README.md")
     ]
-    return [ROOT / "README.md", *sorted(pages), *sorted(folders)]
+    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(pages), *sorted(folders)]
 
 
 @dataclass

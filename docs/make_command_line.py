@@ -18,7 +18,7 @@ from tests.support import command_lines
 
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
 MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
-SHARED = 3
+SHARED = 2
 """Number of commands from which on an option with the same meaning is listed once for all."""
 Row = tuple[str, str]
 """Name and help of an argument."""

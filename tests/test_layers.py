@@ -26,6 +26,18 @@ NEVER = {
 }
 """Libraries that a package must not import anywhere, not even inside a function."""
 
+EXTRAS = {
+    "analysis.features.suite": {"analysis.features.__init__", "analysis.__main__"},
+    "analysis.read.text_logs": {"analysis.read.long_table"},
+    "eval.serve": {"eval.__main__"},
+    "experiments.methods.lora.causal": set(),
+    "experiments.methods.lora.causal_run": set(),
+    "experiments.methods.lora.sample": set(),
+    "experiments.methods.teacher": set(),
+    "fairseq_plugin.tasks.distillation": {"fairseq_plugin.registration"},
+}
+"""What the core must not import when it is loaded (CONTRIBUTING.md) -> the modules that list it."""
+
 
 def imported(path: Path) -> set[str]:
     """Packages of this project and top-level names of other modules that a file imports anywhere."""
@@ -59,3 +71,19 @@ def test_a_package_imports_only_from_the_layers_above_it_in_the_table(package):
 def test_every_package_has_a_place_in_the_layers():
     packages = {path.parent.name for path in (ROOT / "roberta_small").glob("*/__init__.py")}
     assert packages == set(ALLOWED) - {"benchmarks"}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_core_imports_no_extra_when_it_is_loaded(extra):
+    importers = set()
+    for path in (ROOT / "roberta_small").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT / "roberta_small").with_suffix("").parts)
+        if any(name.removesuffix(".__init__").startswith(other) for other in EXTRAS):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:  # not those inside functions
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            full = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+            if any(f"{one}.".startswith(f"roberta_small.{extra}.") for one in full):
+                importers.add(name)
+    assert importers <= EXTRAS[extra]

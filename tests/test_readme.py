@@ -243,7 +243,7 @@ def test_named_files_exist(page):
 
 
 def test_the_readme_is_short():
-    assert len(text_of(ROOT / "README.md").splitlines()) <= 150
+    assert len(text_of(ROOT / "README.md").splitlines()) <= 90
 
 
 def test_the_makefile_has_the_documented_targets():

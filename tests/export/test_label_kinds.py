@@ -81,20 +81,18 @@ def test_back_in_fairseq_it_predicts_the_same(exported, tmp_path):
     assert outputs(tmp_path / "back") == pytest.approx(outputs(run), abs=1e-6)
 
 
-@pytest.mark.parametrize("source", ["run", "folder"])
-def test_the_graph_is_made_of_a_network_with_the_same_outputs(exported, source):
+def test_the_graph_is_made_of_a_network_with_the_same_outputs(exported):
     """Its metadata contain what the logits mean."""
-    _, run, folder = exported
-    classifier = open_classifier(run if source == "run" else folder)
+    _, run, _ = exported
+    classifier = open_classifier(run)
     wanted = open_model(run)
     assert classifier.model.labels == wanted.labels
     rows = wanted.examples("test").rows
     logits_NK = np.concatenate([by_torch(classifier, row) for row in rows])
     assert logits_NK == pytest.approx(wanted.network.logits(rows), abs=1e-5)
-    if source == "run":
-        metadata = classifier.metadata()
-        text = metadata.to_text() | {"classes": json.dumps(classifier.model.classes)}
-        assert Metadata.from_text(text, run) == metadata
+    metadata = classifier.metadata()
+    text = metadata.to_text() | {"classes": json.dumps(classifier.model.classes)}
+    assert Metadata.from_text(text, run) == metadata
 
 
 def by_torch(classifier, row):

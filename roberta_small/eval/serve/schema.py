@@ -159,7 +159,7 @@ class Limits(BaseModel):
 class Version(BaseModel):
     """The program and its models."""
 
-    version: str = Field(description="Version of fairseq-roberta-small.", examples=["1.0.0"])
+    version: str = Field(description="Version of fairseq-roberta-small.", examples=["2.0.0"])
     models: list[ModelInfo]
     default: str | None = Field(description="The model of a request without `model`.")
     limits: Limits
