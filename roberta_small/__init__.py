@@ -11,12 +11,18 @@ Importing this package imports none of the packages below it.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roberta_small.estimator import TextClassifier, TextRegressor, tables, train
 
 __all__ = ["TextClassifier", "TextRegressor", "tables", "train"]
+
+# Libraries that would report their use: onnxruntime writes a device id to the home directory when it is
+# imported, and huggingface_hub adds the versions of packages to its requests.
+for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_name, "1")
 
 
 def __getattr__(name: str) -> object:

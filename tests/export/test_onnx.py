@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -111,6 +112,20 @@ def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_p
     quantized = SentenceClassifier.from_run(exported / "int8.onnx").predict(texts)
     for prediction, other in zip(quantized, wanted, strict=True):
         assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
+
+
+def test_nothing_is_written_to_the_home_directory(exported, trained, tmp_path):
+    """onnxruntime would write a device id there."""
+    home, out = tmp_path / "home", tmp_path / "out"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(tmp_path)}
+    predict = ["predict", "--checkpoint", str(exported / "fp32.onnx"), "un livre"]
+    export = ["export", "onnx", str(trained[1]), "--out", str(out / "model.onnx")]
+    for words in (predict, export):
+        command = [sys.executable, "-m", "roberta_small", *words]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    assert (out / "model.onnx").is_file()
+    assert not list(home.rglob("*"))
 
 
 SERVE = """

@@ -101,11 +101,6 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     return runs
 
 
-def run_at(folder: Path) -> LoggedRun | None:
-    """The run of exactly this folder, not of those below it; None if there is none."""
-    return next((_run(found) for found in discover(folder, None) if found.folder == folder), None)
-
-
 def select_finished(runs: Iterable[LoggedRun], include_unfinished: bool = False) -> list[LoggedRun]:
     """The finished runs, or all with `include_unfinished`; warns about unfinished ones.
 
