@@ -32,6 +32,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -653,13 +654,13 @@ def _absent(examples: Examples) -> list[str]:
 
 
 def _repeated(examples: Examples) -> list[str]:
-    """Texts of the validation and test sets that occur in training, and texts with several labels."""
+    """Texts that occur in several splits, and texts with several labels."""
     texts = {name: [_joined(row.record) for row in rows] for name, rows in examples.splits.items()}
     found = audit.duplicates(texts, audit.normalized)
     lines = [
-        f"{count(len(found[name]['train']), 'example')} of {name} also in train (normalized)"
-        for name in texts
-        if name != "train" and found[name]["train"]
+        f"{count(len(found[name][other]), 'example')} of {name} also in {other} (normalized)"
+        for other, name in combinations(texts, 2)
+        if found[name][other]
     ]
     if within := len(found["train"]["train"]):
         repeat = "repeats" if within == 1 else "repeat"

@@ -386,3 +386,12 @@ def test_a_test_file_without_labels_is_refused_with_the_remedy(reviews, workdir,
     prepare(reviews, "--test", "b.csv", expect=1)
     error = capsys.readouterr().err
     assert all(fact in error for fact in ("b.csv", "'label'", "'id'", "--test none"))
+
+
+def test_every_pair_of_splits_is_compared(workdir, capsys):
+    write_csv("a.csv", zip(texts(40), ["a", "b"] * 20, strict=True))
+    for name in ("b.csv", "c.csv"):
+        write_csv(name, zip(texts(12, 3), ["a", "b"] * 6, strict=True))
+    prepare("a.csv", "--valid", "b.csv", "--test", "c.csv")
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "also in" in line]
+    assert "12 examples of test also in valid" in warning
