@@ -49,8 +49,8 @@ def _decoded_cell(value: Any, column: str, row: int, path: str) -> Any:
 def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
     """The cells of the only sheet of a workbook that has any; the index is the number of the row.
 
-    Formulas count as the values that the workbook stores for them. Raises `UserError` for a file that is no
-    workbook, and for several sheets with cells.
+    Formulas count as the values that the workbook stores for them, error values as empty. Raises `UserError`
+    for a file that is no workbook, and for several sheets with cells.
     """
     try:
         import openpyxl
@@ -60,7 +60,9 @@ def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
         data = io.BytesIO(stream.read())
     try:
         book = openpyxl.load_workbook(data, read_only=True, data_only=True)
-        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets}
+        for sheet in book.worksheets:
+            sheet.reset_dimensions()  # which may declare fewer rows than there are
+        sheets = {sheet.title: [[_value(cell) for cell in row] for row in sheet] for sheet in book.worksheets}
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
@@ -80,6 +82,15 @@ def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
     cells = [(row + [None] * width)[:width] for _, row in numbered]
     columns = ["" if name is None else name for name in (names + [None] * width)[:width]]
     return pd.DataFrame(cells, columns=columns, index=[number for number, _ in numbered], dtype=object)
+
+
+def _value(cell: Any) -> Any:
+    """The value of a cell: None for an error such as #N/A, text without escapes such as _x000D_."""
+    from openpyxl.utils.escape import unescape
+
+    if cell.data_type == "e":
+        return None
+    return unescape(cell.value) if isinstance(cell.value, str) else cell.value
 
 
 def _has_cells(row: Any) -> bool:

@@ -7,13 +7,13 @@ import sys
 import zipfile
 from pathlib import Path
 
+import openpyxl
 import pandas as pd
 import pytest
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.tables import (
-    read_table,
-)
+from roberta_small.preprocess.readers.binary import load_workbook
+from roberta_small.preprocess.readers.tables import read_table
 from tests.support.table_files import rows
 
 ROOT = Path(__file__).parents[3]
@@ -85,3 +85,17 @@ def test_the_case_of_a_suffix_does_not_count(tmp_path):
     with path.open("wb") as stream:
         pd.DataFrame({"text": ["a"], "label": ["x"]}).to_excel(stream, index=False)
     assert rows(str(path)) == [(2, "a", "x")]
+
+
+def test_all_rows_error_values_and_escapes_of_a_workbook(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["un_x000D_deux", "pos"], ["#N/A", "neg"], ["trois", "#REF!"]):
+        book.active.append(row)
+    book.active["A3"].data_type = book.active["B4"].data_type = "e"
+    book.save(tmp_path / "a.xlsx")
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as old, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as new:
+        for name in old.namelist():  # the sheet declares two of its four rows
+            new.writestr(name, old.read(name).replace(b'ref="A1:B4"', b'ref="A1:B2"'))
+    table = load_workbook(str(tmp_path / "b.xlsx"))
+    assert table["text"].tolist() == ["un\rdeux", None, "trois"]
+    assert table["label"].tolist() == ["pos", "neg", None]
