@@ -152,15 +152,15 @@ def text_folder(data: Path) -> Path:
 
 def _request(options: argparse.Namespace) -> Options:
     """What to prepare, except the tokenizer; paths below the working directory are relative to it."""
-    from roberta_small.preprocess.dataset import is_source, options_of
+    from roberta_small.preprocess.dataset import companions, is_source, options_of
     from roberta_small.preprocess.soft_labels import check_file
 
     source = options.data
     if not _is_dataset(source):
         if not Path(source).is_file():
             raise UserError(f"{source}: no such file; {KINDS}")
-        if not _has_reader(source):
-            raise UserError(f"{source}: no labels are read from files with this suffix; {KINDS}")
+        if not (_has_reader(source) or "label" in companions(source)):
+            raise UserError(f"{source}: no labels in files with this suffix, nor beside it; {KINDS}")
         source = shown_path(Path(source))
     request = options_of(options, (source,), options.data_seed)
     parts = {"valid": request.valid, "test": request.test}

@@ -70,7 +70,7 @@ def test_film_reviews_to_data(tmp_path, capsys, monkeypatch):
     digest = hashlib.sha256(Path("data.tar.bz2").read_bytes()).hexdigest()
     code, _ = run(capsys, "allocine", "--out", "films", "--from", ".", "--sha256", digest)
     assert code == 0
-    files = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"films/{split}.jsonl")]
+    files = ["films/train.jsonl", "--valid", "films/valid.jsonl", "--test", "films/test.jsonl"]
     assert main(["prepare", *files, "--out", "data"]) == 0
     assert Path("data/text/valid.label").read_text() == "0\n1\n" * 20
     assert Path("data/text/valid.input0").read_text().startswith("val.jsonl 0 nul.\n")
