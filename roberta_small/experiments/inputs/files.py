@@ -44,7 +44,7 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     numbers = [] if has_classes else [f"label/{subset}.label" for subset in subsets]
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
-    layout = "input0/ and label/ as written by `roberta-small prepare` or `binarize`"
+    layout = "input0/ and label/ as written by `roberta-small prepare`"
     found = _require_files(data, [*_with_extensions(names), *numbers], layout)
     soft = [find_soft_labels(data, subset) for subset in subsets]
     return [*found, *(path.relative_to(data).as_posix() for path in soft if path is not None)]
@@ -99,7 +99,7 @@ def class_names(dictionary: Path) -> list[str]:
     for number, line in enumerate(read_lines(dictionary), start=1):
         label, _, count = line.rpartition(" ")
         if not label or not count.isdigit():
-            raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
+            raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; prepare the data again")
         if not label.startswith(PADDING_PREFIX):
             names.append(label)
     if len(names) < 2:

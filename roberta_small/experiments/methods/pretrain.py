@@ -49,7 +49,7 @@ DISTILLATION = "distillation"
 DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
 causal-pretrain and causal-roberta-pretrain). The data folder contains dict.txt, train.bin/.idx and
-valid.bin/.idx, or shards (binarize --shards), which are read one per epoch. Writes
+valid.bin/.idx, or shards (prepare --shards), which are read one per epoch. Writes
 OUT/model.pt (the weights with the lowest validation loss, without optimizer state) and
 OUT/dict.txt; pass OUT/model.pt to `roberta-small train` as --pretrained. An interrupted run resumes from
 its last checkpoint.
@@ -153,7 +153,7 @@ class Pretrain(FairseqTrain):
         own, budget = with_budget(own, settings.tokens, settings.hours, data)
         start = None if settings.start is None else checkpoints.resolve(settings.start, "--start")
         if start is not None:
-            remedy = f"binarize the text with --dict {start.path.parent / DICTIONARY}"
+            remedy = f"prepare the text with --dict {start.path.parent / DICTIONARY}"
             checkpoints.require_dictionary(start, shards_of(data)[0] / DICTIONARY, remedy)
         first = None if start is None else start.path
         inputs.require_writable(settings.out)

@@ -180,7 +180,7 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
     if not any(name.startswith(WORD_START) for name in symbols):
         raise UserError(
             f"{dictionary}: not subword tokens of SentencePiece, from which the text could be restored; "
-            "binarize the text with a SentencePiece model"
+            "prepare the text with a SentencePiece model"
         )
     reader = _Reader(replace(text, format=replace(text.format, shorten=True)), symbols, checkpoint)
     return Teacher(checkpoint, network, device, None, reader, precision)

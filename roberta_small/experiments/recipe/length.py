@@ -119,7 +119,7 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
         raise UserError(
             f"recipe '{recipe.name}': {RATIO} cannot be used, because label/train.idx is not in the "
             "format of `roberta-small prepare`, so the number of training examples is unknown; "
-            "binarize the data again"
+            "prepare the data again"
         )
     total = _updates(recipe, examples)
     words = {

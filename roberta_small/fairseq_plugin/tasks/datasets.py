@@ -134,7 +134,7 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Calla
         if len(iterator.frozen_batches) == 0:
             raise UserError(
                 f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
-                "provide more data (with --valid-every, a smaller number), or add "
+                "provide more data (of running text, with a larger fraction as --valid), or add "
                 "--required-batch-size-multiple 1"
             )
         return first_batch(iterator)

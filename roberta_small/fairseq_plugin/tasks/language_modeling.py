@@ -308,7 +308,7 @@ def word_starts(dictionary: Dictionary) -> Tensor:
     if not any(symbol.startswith(WORD_START) for symbol in symbols):
         raise UserError(
             f"--mask-whole-words: no token of the dictionary begins with {WORD_START}, with which "
-            "SentencePiece marks the beginning of a word; binarize with a SentencePiece model, or omit the "
+            "SentencePiece marks the beginning of a word; prepare the text with a SentencePiece model, or omit the "
             "flag"
         )
     return torch.tensor(

@@ -208,7 +208,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("what", choices=sorted(SOURCES))
     parser.add_argument(
-        "--out", "--destdir", type=Path, required=True, metavar="DIR", help="folder for the files"
+        "--out", type=Path, required=True, metavar="DIR", help="folder for the files"
     )
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(

@@ -352,7 +352,7 @@ def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path,
     write_teacher(tmp_path, text)
     words = ["--data", text / "corpus", "--out", "out", "--tokens", "1k", "--dry-run", "--start", "teacher"]
     printed = pretrain(*words, cwd=tmp_path, code=1)
-    assert "corpus/dict.txt: not the vocabulary of teacher; binarize the text with --dict " in printed
+    assert "corpus/dict.txt: not the vocabulary of teacher; prepare the text with --dict " in printed
     (dictionary,) = (tmp_path / "cache").rglob("dict.txt")
     model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
     running_text(model, tmp_path / "corpus", texts, dictionary=str(dictionary), valid_every=5)

@@ -47,7 +47,7 @@ def test_local_archive_to_text(tmp_path, capsys):
     local.mkdir()
     path = archive(local / CLS_ARCHIVE, {"cls-acl10-unprocessed/de/books/train.review": "not xml", **books()})
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    code, printed = run(capsys, "cls-books", "--destdir", out, "--from", local, "--sha256", digest.upper())
+    code, printed = run(capsys, "cls-books", "--out", out, "--from", local, "--sha256", digest.upper())
     assert code == 0
     assert digest in printed.out
     assert (out / "train.review").read_text() == "Avis train\n"
@@ -78,7 +78,7 @@ def test_film_reviews_to_data(tmp_path, capsys, monkeypatch):
 
 def test_published_digest_is_checked(tmp_path, capsys):
     archive(tmp_path / CLS_ARCHIVE, books())
-    code, printed = run(capsys, "cls-books", "--destdir", tmp_path / "out", "--from", tmp_path)
+    code, printed = run(capsys, "cls-books", "--out", tmp_path / "out", "--from", tmp_path)
     assert code == 1
     assert SOURCES["cls-books"][0].files[CLS_ARCHIVE].value in printed.err
     assert printed.err.count("\n") == 1
@@ -94,7 +94,7 @@ def test_published_digest_is_checked(tmp_path, capsys):
     ],
 )
 def test_bad_options(tmp_path, capsys, arguments, message):
-    code, printed = run(capsys, *arguments, "--destdir", tmp_path)
+    code, printed = run(capsys, *arguments, "--out", tmp_path)
     assert code == 1
     assert re.search(message, printed.err)
 

@@ -81,7 +81,7 @@ def _check_vocabulary(source: Source, vocabulary: int) -> None:
     if vocabulary != source.vocabulary:
         raise UserError(
             f"{source.path}: vocabulary of {source.vocabulary:,}, but the dictionary of the data has "
-            f"{vocabulary:,} entries, <mask> included; binarize the data with the checkpoint's dictionary"
+            f"{vocabulary:,} entries, <mask> included; prepare the data with the checkpoint's dictionary"
         )
 
 
