@@ -99,7 +99,9 @@ def class_names(dictionary: Path) -> list[str]:
     for number, line in enumerate(read_lines(dictionary), start=1):
         label, _, count = line.rpartition(" ")
         if not label or not count.isdigit():
-            raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; prepare the data again")
+            raise UserError(
+                f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; prepare the data again"
+            )
         if not label.startswith(PADDING_PREFIX):
             names.append(label)
     if len(names) < 2:

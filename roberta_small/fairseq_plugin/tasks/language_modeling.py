@@ -308,8 +308,8 @@ def word_starts(dictionary: Dictionary) -> Tensor:
     if not any(symbol.startswith(WORD_START) for symbol in symbols):
         raise UserError(
             f"--mask-whole-words: no token of the dictionary begins with {WORD_START}, with which "
-            "SentencePiece marks the beginning of a word; prepare the text with a SentencePiece model, or omit the "
-            "flag"
+            "SentencePiece marks the beginning of a word; prepare the text with a SentencePiece model, or "
+            "omit the flag"
         )
     return torch.tensor(
         [
