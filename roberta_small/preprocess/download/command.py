@@ -207,9 +207,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         examples="example: roberta-small download cls-books --out data/cls-books",
     )
     parser.add_argument("what", choices=sorted(SOURCES))
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for the files"
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(
         "--from",
