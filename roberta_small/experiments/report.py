@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,20 +116,26 @@ def summary(
     for outcome in failures:
         _print_failure(outcome)
     if sweep.out is not None and (finished or compare):
-        groups = _ranked(sweep.out, complain=compare)
-        if compare and groups:
-            _print_comparison(sweep, groups)
-        model = sweep.out if groups else next(iter(finished)).folder if finished else None
+        everything = compare and _ranked(_runs_below(sweep.out), complain=True)
+        if everything:
+            _print_comparison(sweep, everything)
+            model: Path | None = sweep.out
+        else:
+            best = [group.runs[0] for group in _ranked(finished)] or list(finished)
+            model = best[0].folder if best else None
         _print_next(sweep.out, model, sweep.data)
     return 1 if failures else 0
 
 
-def _ranked(out: Path, *, complain: bool) -> list[Group]:
-    """The finished runs of a folder by group, the best one first; empty if they cannot be compared.
+def _runs_below(out: Path) -> list[Run]:
+    return [run for path in sorted(out.glob("*/*/seed*")) if (run := Run.at(path)) is not None]
+
+
+def _ranked(runs: Iterable[Run], *, complain: bool = False) -> list[Group]:
+    """The finished ones of these runs by group, the best one first; empty if they cannot be compared.
 
     With `complain`, prints why.
     """
-    runs = [run for path in sorted(out.glob("*/*/seed*")) if (run := Run.at(path)) is not None]
     try:
         return rank(run for run in runs if (run.read_manifest() or {}).get("status") == "finished")
     except UserError as error:

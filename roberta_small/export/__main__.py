@@ -148,7 +148,12 @@ def run_onnx(args: argparse.Namespace) -> None:
     classifier = open_classifier(args.source)
     examples = classifier.examples(args.data, args.split)
     rows = examples.rows if examples is not None else random_rows(classifier)
-    logits, content = export(classifier, rows, int8=args.int8, metadata=classifier.metadata())
+    metadata, note = None, ""
+    try:
+        metadata = classifier.metadata()
+    except UserError as error:
+        note = f"note: without a tokenizer, so roberta-small predict cannot read the file ({error})"
+    logits, content = export(classifier, rows, int8=args.int8, metadata=metadata)
     atomic_write(out, content)
     if examples is None:
         print(f"{len(rows)} rows of random ids; --data BIN measures the accuracy")
@@ -156,6 +161,8 @@ def run_onnx(args: argparse.Namespace) -> None:
         print(f"{len(rows):,} sentences of {args.split}")
     print(table(logits, None if examples is None else examples.labels, classifier.model.labels))
     print(f"{out}: written, {len(content) / 1e6:.1f} MB")
+    if note:
+        print(note)
 
 
 COMMANDS = (register_transformers, register_fairseq, register_onnx)
