@@ -121,8 +121,8 @@ def summary(
             _print_comparison(sweep, everything)
             model: Path | None = sweep.out
         else:
-            best = [group.runs[0] for group in _ranked(finished)] or list(finished)
-            model = best[0].folder if best else None
+            found = [group.runs[0] for group in _ranked(finished)] or list(finished)
+            model = found[0].folder if found else None
         _print_next(sweep.out, model, sweep.data)
     return 1 if failures else 0
 
