@@ -134,7 +134,7 @@ def test_model_selection_and_pipelines():
     assert set(search.predict(texts)) <= {"good", "very bad"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pairs_numbers_and_held_out_examples(tmp_path):
     texts, _ = examples(40)
     frame = pd.DataFrame({"one": texts, "other": texts[::-1]})
@@ -189,7 +189,7 @@ def test_the_runs_of_another_fit_in_the_folder_do_not_count(fitted, monkeypatch)
     assert np.allclose(np.sort(other.predict_proba(texts[:5])), np.sort(wanted), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_that_fails_is_explained():
     texts, labels = examples(20)
     classifier = TextClassifier(**SMALL | {"flags": [*SIZES, "--no-such-flag"]})
@@ -239,7 +239,7 @@ def test_seeds_that_are_no_sequence(seeds):
         TextClassifier(seeds=seeds).fit(["a", "b"], [0, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_train_and_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     texts, labels = examples(40)
@@ -265,7 +265,7 @@ def of_words(labels):
     return [f"un {' '.join(map(str, row))} livre {i}" for i, row in enumerate(labels)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_labels_as_lists_or_indicators(tmp_path):
     texts = of_words(SEVERAL)
     classifier = TextClassifier(folder=tmp_path, **KINDS_SMALL).fit(texts, SEVERAL)
@@ -296,7 +296,7 @@ def test_several_labels_as_lists_or_indicators(tmp_path):
     assert other.score(texts, matrix) == (found == matrix).all(axis=1).mean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_regressor(tmp_path):
     numbers = [len(row) * 100.0 + i % 7 for i, row in enumerate(SEVERAL)]
     texts = of_words(SEVERAL)

@@ -82,7 +82,7 @@ def data_of(here, name):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_labels(trained):
     seeds = [trained / f"multi/fairseq/random/seed{seed}" for seed in (1, 2)]
     run(trained, "evaluate", "--checkpoint", "multi", *EVALUATE, "--out", "m.json")
@@ -111,7 +111,7 @@ def test_several_labels(trained):
     assert dict(zip(ensemble.classes, ensemble.labels.thresholds, strict=True)) == pytest.approx(mean)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_numbers(trained):
     folder = trained / "numbers/fairseq/random/seed1"
     run(trained, "evaluate", "--checkpoint", "numbers", *EVALUATE, "--out", "r.json")
@@ -132,7 +132,7 @@ def test_numbers(trained):
     assert [one.predicted for one in again] == pytest.approx(values, abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["multi", "numbers"])
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "xlsx"])
 def test_predictions_in_all_formats(trained, kind, suffix):
@@ -154,7 +154,7 @@ def test_predictions_in_all_formats(trained, kind, suffix):
         assert {name for cell in cells for name in cell.split("|") if name} <= set(NAMES.values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("--label-smoothing", "0.1"), ("--class-weights", "balanced")])
 def test_flags_for_exclusive_classes_are_one_error(trained, words):
     error = run(trained, "train", "--data", "multi.jsonl", "--no-baselines", "--", *words, expect=1)
@@ -165,7 +165,7 @@ def test_flags_for_exclusive_classes_are_one_error(trained, words):
     assert "pearson" in error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "metric", "other"), [("multi", "micro_f1", "loss"), ("numbers", "pearson", "rmse")]
 )
@@ -182,7 +182,7 @@ def test_tables_figures_and_report(trained, kind, metric, other):
     assert "one known class per text" in error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "metric"), [("multi", "micro_f1"), ("numbers", "pearson")])
 def test_every_method_trains_predicts_and_is_compared(trained, kind, metric):
     arms = {"fairseq", "transformers", "lora", "tfidf"}
@@ -206,7 +206,7 @@ def test_every_method_trains_predicts_and_is_compared(trained, kind, metric):
     assert abs(value[0] - value[1]).max() > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["multi", "numbers"])
 def test_runs_of_transformers_are_exported_and_start_another_run(trained, kind):
     folder = trained / kind / "transformers/random/seed1"

@@ -54,7 +54,7 @@ def words_of(folder, model, data):
     return options, ["--", *tiny_models.FLAGS, "--max-epoch", "1", "--precision", "fp32", "--lr", "1e-3"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_from_a_csv_file_to_transformers(prepared, tmp_path, capsys):
     model, data = prepared
     options, flags = words_of(tmp_path, model, data)
@@ -81,7 +81,7 @@ def test_from_a_csv_file_to_transformers(prepared, tmp_path, capsys):
     torch.testing.assert_close(found_NK, wanted_NK, atol=1e-5, rtol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tmp_path):
     model, data = prepared
     options, flags = words_of(tmp_path, model, data)
@@ -100,7 +100,7 @@ def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tm
         assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "pairs"),
     [

@@ -216,7 +216,7 @@ def test_a_file_of_labelled_text_has_the_same_folder(old, entries, capfd):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupted_run_resumes(old, entries, capfd):
     """Last, because it changes the runs."""
     entry = entries["resumed-table2.csv"]

@@ -33,6 +33,7 @@ def test_a_check_writes_its_rows(folder, tmp_path, name, count):
     assert all(row.get("ok", True) for row in rows)
 
 
+@pytest.mark.long
 def test_the_script_writes_a_summary(tmp_path):
     variables = os.environ | {"DEVICE": "cpu", "PYTHON": sys.executable, "OUT": str(tmp_path)}
     script = ROOT / "benchmarks" / "gpu" / "check.sh"

@@ -114,17 +114,14 @@ def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_p
         assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
 
 
-def test_nothing_is_written_to_the_home_directory(exported, trained, tmp_path):
+def test_nothing_is_written_to_the_home_directory(exported, tmp_path):
     """onnxruntime would write a device id there."""
-    home, out = tmp_path / "home", tmp_path / "out"
+    home = tmp_path / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(tmp_path)}
-    predict = ["predict", "--checkpoint", str(exported / "fp32.onnx"), "un livre"]
-    export = ["export", "onnx", str(trained[1]), "--out", str(out / "model.onnx")]
-    for words in (predict, export):
-        command = [sys.executable, "-m", "roberta_small", *words]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    assert (out / "model.onnx").is_file()
+    words = ["predict", "--checkpoint", str(exported / "fp32.onnx"), "un livre"]
+    command = [sys.executable, "-m", "roberta_small", *words]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     assert not list(home.rglob("*"))
 
 

@@ -16,7 +16,7 @@ TRAIN = ("--max-epoch", "1", "--no-epoch-checkpoints", "--num-workers", "1")
 WARNING = re.compile(r"\w*Warning\b")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [FAST, SLOW], ids=["fast", "slow"])
 def test_fairseq_train_prints_no_warning(tmp_path, engine):
     words = [write_data(tmp_path / "data"), *OURS, *INPUT, *STEPS, *SIZES, *engine, *TRAIN]

@@ -102,7 +102,7 @@ def losses(folder):
     return [json.loads(line.split(" | ")[-1]) for line in log.splitlines() if "| valid |" in line]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, monkeypatch, text):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     model = write_teacher(tmp_path, text)
@@ -246,7 +246,7 @@ def test_texts_that_are_too_long_for_the_teacher_are_reported_once(tmp_path, tex
     assert printed.count("reads 34 tokens; 2 of 3 texts have more") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -275,7 +275,7 @@ def test_the_plan_has_what_the_teacher_reads(text, tokens, part):
     assert ("smaller text" in note) == part
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkeypatch, text):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     model = tiny_models.write(tmp_path / "teacher", "bert", "encoder")
@@ -292,7 +292,7 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkey
     assert min(np.abs(vectors[0][0] - one).max() for one in wanted) < 2e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
 def test_a_left_to_right_student(tmp_path, monkeypatch, text, arch):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
@@ -303,7 +303,7 @@ def test_a_left_to_right_student(tmp_path, monkeypatch, text, arch):
     assert found.vocabulary == 39  # without <mask>
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
     """With --start, the student has its weights instead of the teacher's embeddings."""
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
@@ -346,7 +346,7 @@ def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(
     assert not (tmp_path / "out/teacher").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path, monkeypatch, text):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
@@ -388,7 +388,7 @@ def test_a_teacher_without_its_dictionary_is_an_error(tmp_path, text):
         teachers.open_teacher(path, text / "corpus/dict.txt", torch.device("cpu"), "fp32")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
     """Every shard has vectors of its own, and a student trains on all of them."""
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
@@ -476,7 +476,7 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, 
         TeacherVectors(tmp_path / "parts", "train")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text, caplog):
     for logger in ("fairseq", "roberta_small"):  # whose levels the command sets; they are restored
         caplog.set_level(logging.WARNING, logger)
@@ -503,7 +503,7 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
     assert manifest.read(tmp_path / "out")["status"] == "finished"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_resumed_student_is_that_of_an_uninterrupted_run(tmp_path, monkeypatch, text):
     """The projection to the teacher's width, which is not part of the model, is resumed with it."""
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))

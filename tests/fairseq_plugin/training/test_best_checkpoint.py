@@ -23,7 +23,7 @@ TINY = shlex.split(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("lr", ["3e-3", "1e-9"], ids=["learning", "all epochs tie"])
 def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, lr):
     data = write_data(tmp_path / "data", longest=28)
@@ -41,7 +41,7 @@ def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, lr):
         assert best["ties"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_early_stopping_and_another_metric_from_training_to_tables(tmp_path, capfd):
     metric = "macro_f1"
     data, runs = write_data(tmp_path / "data", longest=28, seed=3), tmp_path / "runs"

@@ -139,7 +139,7 @@ def test_the_first_worker_has_the_random_numbers_of_fairseq():
     assert torch.equal(*states)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_torchrun_resumes_the_run_and_logs_once(folder, words_of_run, tmp_path):
     two, single = folder / "run", tmp_path / "single"
     result = fairseq_train(*words_of_run(single, "--max-epoch", 2, "--update-freq", 2))
