@@ -161,6 +161,7 @@ def test_interrupt_stops_the_contender(tmp_path):
     deadline = time.monotonic() + 30
     while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
         time.sleep(0.05)
+    time.sleep(0.5)  # the shell may write before its parent waits for it
     program.send_signal(signal.SIGINT)
     program.wait(timeout=30)
     assert is_gone(int(pid.read_text()))
