@@ -169,7 +169,7 @@ def _tables(options: argparse.Namespace) -> None:
         if output.format == MODEL_INDEX:
             if output.names:
                 raise UsageError(f"--table: has no effect on --format {MODEL_INDEX}; omit it")
-            print(model_index(select(_single(sources), query, pattern=pattern)), end="")
+            print(model_index(select(_single(sources, query), query, pattern=pattern)), end="")
             return
         found = _chosen("table", output.names, sources, pattern, DEFAULT_TABLES)
         selection = _read(sources, query, pattern, found)
@@ -244,13 +244,13 @@ def _read(
     """What the features `found` read: several data sets, or the only one."""
     if any(feature.several for feature in found.values()):
         return read_suite(sources, query, pattern)
+    return select(_single(sources, query), query, pattern=pattern)
+
+
+def _single(sources: Sequence[str], query: Query) -> str:
+    """The only source of runs; raises `UserError` for several data sets, and for an option of these."""
     if query.best_settings:
         raise UsageError("--best-settings: for several data sets; for one use --table best-settings")
-    return select(_single(sources), query, pattern=pattern)
-
-
-def _single(sources: Sequence[str]) -> str:
-    """The only source of runs; raises `UserError` for several data sets."""
     if len(sources) > 1:
         raise UserError(f"{' '.join(sources)}: several data sets; give one, or omit --table and --figure")
     return sources[0]

@@ -12,7 +12,7 @@ from roberta_small.common.cpu import environment
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import number
-from roberta_small.common.ranking import Group, rank
+from roberta_small.common.ranking import rank
 from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint
 from roberta_small.common.statistics import mean_std, wilson_interval
 from roberta_small.common.tables import duration, mean_std_cell, text_table
@@ -116,39 +116,34 @@ def summary(
     for outcome in failures:
         _print_failure(outcome)
     if sweep.out is not None and (finished or compare):
-        everything = compare and _ranked(_runs_below(sweep.out), complain=True)
-        if everything:
-            _print_comparison(sweep, everything)
-            model: Path | None = sweep.out
-        else:
-            found = [group.runs[0] for group in _ranked(finished)] or list(finished)
-            model = found[0].folder if found else None
-        _print_next(sweep.out, model, sweep.data)
+        named = compare and _print_comparison(sweep, sweep.out)
+        _print_next(sweep.out, sweep.out if named else _best_folder(finished), sweep.data)
     return 1 if failures else 0
 
 
-def _runs_below(out: Path) -> list[Run]:
-    return [run for path in sorted(out.glob("*/*/seed*")) if (run := Run.at(path)) is not None]
-
-
-def _ranked(runs: Iterable[Run], *, complain: bool = False) -> list[Group]:
-    """The finished ones of these runs by group, the best one first; empty if they cannot be compared.
-
-    With `complain`, prints why.
-    """
+def _best_folder(finished: Iterable[Run]) -> Path | None:
+    """The folder of the best of these runs, or of the first one if they cannot be compared; None of none."""
+    runs = list(finished)
     try:
-        return rank(run for run in runs if (run.read_manifest() or {}).get("status") == "finished")
-    except UserError as error:
-        if complain:
-            print(f"\nNo table of all methods: {error}.")
-        return []
+        return rank(runs)[0].runs[0].folder if runs else None
+    except UserError:
+        return runs[0].folder
 
 
-def _print_comparison(sweep: Sweep, groups: Sequence[Group]) -> None:
-    """Print the groups as one table, the baselines among them, and name the best run.
+def _print_comparison(sweep: Sweep, out: Path) -> bool:
+    """Print the finished runs of a folder as one table, the baselines among them, and name the best one.
 
-    Intervals are Wilson's, of an accuracy on so many examples.
+    Intervals are Wilson's, of an accuracy on so many examples. Prints why if the runs cannot be compared;
+    returns whether they can.
     """
+    runs = [run for path in sorted(out.glob("*/*/seed*")) if (run := Run.at(path)) is not None]
+    try:
+        groups = rank(run for run in runs if (run.read_manifest() or {}).get("status") == "finished")
+    except UserError as error:
+        print(f"\nNo table of all methods: {error}.")
+        return False
+    if not groups:
+        return False
     metric, subsets = groups[0].metric, list(groups[0].scores)
     majorities = sweep.majorities if metric == "accuracy" else {}
 
@@ -176,6 +171,7 @@ def _print_comparison(sweep: Sweep, groups: Sequence[Group]) -> None:
     print(table(["method", "weights", "seeds", *subsets, "time"], rows))
     best = groups[0].runs[0]
     print(f"\nBest on {groups[0].subset}: {shown_path(best.folder)}", flush=True)
+    return True
 
 
 def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:

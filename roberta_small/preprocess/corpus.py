@@ -61,7 +61,7 @@ class CorpusOptions:
 
     texts: tuple[str, ...]
     valid: str = HELD_OUT
-    """A file, which is used as it is, or the fraction of the documents to hold out."""
+    """A file, which is used as it is, or a fraction: each round(1 / fraction)-th document is held out."""
     protect: tuple[str, ...] = ()
     """Texts whose sentences must not occur in the result."""
     shards: int = 1
@@ -94,7 +94,11 @@ class CorpusOptions:
         valid = [self.valid] if self.valid_every is None else []
         for path in (*self.texts, *self.protect):
             if not Path(path).is_file():
-                raise UserError(f"{path}: no such file; give text files")
+                raise UserError(f"{path}: not a file; give text files")
+            if path not in self.protect and valid and Path(path).samefile(self.valid):
+                raise UserError(
+                    f"--valid {self.valid}: is training text, too; pass another file or a fraction"
+                )
         options = {
             "corpus": list(self.texts),
             "valid": self.valid,
@@ -124,16 +128,15 @@ def prepare_corpus(
     protected = sentences_of(options.protect)
     counts: dict[str, Counter[str]] = {path: Counter() for path in options.texts}
     with atomic_folder(destination) as folder:
-        text, scratch = folder / "text" / "train.txt", folder / ".scratch"
+        text = folder / "text" / "train.txt"
         with atomic_open(text) as stream:
             for path, fate, line in judged(options.texts, protected):
                 counts[path][fate] += bool(line)
                 if fate == KEPT:
                     stream.write(f"{line}\n")
         print("\n".join(table(counts)), flush=True)
-        scratch.mkdir()
         tokenizer = choose(
-            options.tokenizer, options.dictionary, [text], scratch, size=options.vocabulary_size,
+            options.tokenizer, options.dictionary, [text], size=options.vocabulary_size,
             normalize_apostrophes=options.normalize_apostrophes, workers=workers,
         )  # fmt: skip
         splits = [Split("train", {".": [str(text)]}, None)]
@@ -144,9 +147,6 @@ def prepare_corpus(
             workers=workers,
         )  # fmt: skip
         tokenizer.save(folder / FOLDER)
-        for file in scratch.iterdir():
-            file.unlink()
-        scratch.rmdir()
         paragraphs = {path: {fate: counts[path][fate] for fate in FATES} for path in options.texts}
         extra = {"splits": written, "paragraphs": paragraphs, "tokenizer": tokenizer.describe()}
         return write_report(folder, REPORT, wanted | extra)

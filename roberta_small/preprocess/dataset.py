@@ -707,13 +707,10 @@ def _write_text(examples: Examples, folder: Path) -> None:
 def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Report, workers: int) -> Report:
     """Tokenizer, binary data, audit and reports of the text files in `folder`."""
     inputs = ["input0", "input1"] if (folder / TEXT / "train.input1").exists() else ["input0"]
-    scratch = folder / ".scratch"
-    scratch.mkdir()
     tokenizer = choose(
         options.tokenizer,
         options.dictionary,
         [folder / TEXT / f"train.{name}" for name in inputs],
-        scratch,
         size=options.vocabulary_size,
         normalize_apostrophes=options.normalize_apostrophes,
         workers=workers,
@@ -731,9 +728,6 @@ def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Repo
         hard = [label_of(row) for row in examples.splits["train"]]
         soft_labels.write(folder, found["labels"], hard, examples.soft)
     tokenizer.save(folder / FOLDER)
-    for path in scratch.iterdir():
-        path.unlink()
-    scratch.rmdir()
     _write_json(folder / "audit.json", _audit(splits, tokenizer.encoder, folder, workers))
     _write_json(folder / SPLIT_REPORT, _places(examples))
     extra = {"splits": counts, **found, "tokenizer": tokenizer.describe()}
@@ -848,7 +842,7 @@ def _run_corpus(args: argparse.Namespace) -> None:
         **{f"--{role}-column": True for role in Columns.of(args).named()},
         **dict.fromkeys(dialect_of(args).flags(), True),
     }  # fmt: skip
-    if given := [flag for flag, value in labelled.items() if value]:
+    if given := [flag for flag, value in labelled.items() if value not in (None, [])]:
         raise UserError(f"{given[0]}: for labelled text, not with --corpus; omit it")
     chosen = {
         "valid": args.valid, "protect": args.protect and tuple(args.protect), "shards": args.shards,

@@ -116,6 +116,8 @@ def test_sentences_agree_with_a_plain_reading():
         (lambda f: (f / "test.review").write_bytes(b"caf\xe9\n"), [], "test.review, line 1: byte 4"),
         (lambda f: None, ["--valid", "absent.txt"], "--valid absent.txt"),
         (lambda f: None, ["--valid", "200"], "--valid 200"),
+        (lambda f: (f / "valid.txt").unlink() or (f / "valid.txt").symlink_to(f / "a.txt"), [], "valid.txt"),
+        (lambda f: None, ["--seed", "0"], "--seed"),
         (lambda f: None, ["--valid", "0.05"], "documents"),
         (lambda f: None, ["--shards", "501"], "--shards 501"),
         (lambda f: None, ["--shards", "9"], "--shards 9"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from typing import Any
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import SHIPPED, SHIPPED_NAME, atomic_write
+from roberta_small.common.files import SHIPPED, SHIPPED_NAME
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.download.command import xlmr_tokenizer
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, all_tokens, load_model
+from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, all_tokens, parse_model
 from roberta_small.preprocess.tokenization.symbols import (
     BPE,
     CHARACTERS,
@@ -84,8 +83,8 @@ class Tokenizer:
     kind: str
     """`SENTENCEPIECE` or `TRANSFORMERS`."""
     encoder: TextEncoder
-    files: tuple[Path, ...] = ()
-    """Of a SentencePiece model: the file. Otherwise none: the encoder saves itself."""
+    model: bytes = b""
+    """The content of a SentencePiece model's file. Otherwise none: the encoder saves itself."""
     init_token: int = BOS
     """Id before a text (`--init-token`)."""
     separator_token: int = EOS
@@ -98,7 +97,7 @@ class Tokenizer:
         if isinstance(self.encoder, TransformersEncoder):
             self.encoder.save(folder)
         else:
-            shutil.copyfile(self.files[0], folder / MODEL)
+            (folder / MODEL).write_bytes(self.model)
 
     def describe(self) -> dict[str, Any]:
         """What a data folder records of it."""
@@ -115,7 +114,6 @@ def choose(
     name: str,
     dictionary: str | None,
     train_texts: Sequence[Path],
-    scratch: Path,
     *,
     size: int | None = None,
     normalize_apostrophes: bool = False,
@@ -124,29 +122,30 @@ def choose(
     """The tokenizer that `name` stands for, with `size` vocabulary entries where it is made of the text.
 
     A file is a SentencePiece model, whose dictionary is `dictionary`, or else its `size` most frequent tokens
-    or all of them. A folder is a
-    Transformers tokenizer, or a checkpoint, run or data folder with a tokenizer of its own. "train" trains a
-    SentencePiece model on `train_texts` in the folder `scratch`. Anything else is a name on the Hugging Face
-    hub. Raises `UserError` where no tokenizer can be found or loaded.
+    or all of them. A folder is a Transformers tokenizer, or a checkpoint, run or data folder with a tokenizer
+    of its own. "train" trains a SentencePiece model on `train_texts`. Anything else is a name on the Hugging
+    Face hub. Raises `UserError` where no tokenizer can be found or loaded.
     """
     how = {"normalize_apostrophes": normalize_apostrophes}
+    texts = [str(path) for path in train_texts]
     if name == TRAIN:
         if dictionary is not None:
             raise UserError(
                 f"--dict {dictionary}: cannot be combined with --tokenizer {TRAIN}, which creates "
                 "a dictionary"
             )
-        texts = [str(path) for path in train_texts]
         tokens = carried_size(texts) if size is None else listed_tokens(size)
         content = train_model(texts, tokens, at_most=size is None, **how)
-        atomic_write(scratch / MODEL, content)
-        return _sentencepiece(scratch / MODEL, None, size, texts, scratch, workers=workers, **how)
+        return _sentencepiece(content, TRAIN, size, texts, workers=workers, **how)
     found = locate(name, dictionary)
     if size is not None and (found.model is None or found.dictionary is not None):
         raise UserError(f"{SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option")
     if found.model is not None:
-        texts = [str(path) for path in train_texts]
-        return _sentencepiece(found.model, found.dictionary, size, texts, scratch, workers=workers, **how)
+        content, path = found.model.read_bytes(), str(found.model)
+        if found.dictionary is None:
+            return _sentencepiece(content, path, size, texts, workers=workers, **how)
+        fitted = Encoder.from_files(path, str(found.dictionary), **how)
+        return Tokenizer(SENTENCEPIECE, fitted, content)
     if dictionary is not None and not found.symbols:
         raise UserError(
             f"--dict {dictionary}: cannot be combined with the Transformers tokenizer {name}, which has its "
@@ -302,25 +301,19 @@ def carried_size(texts: Sequence[str]) -> int:
 
 
 def _sentencepiece(
-    path: Path,
-    dictionary: Path | None,
+    content: bytes,
+    path: str,
     size: int | None,
     texts: Sequence[str],
-    scratch: Path,
     *,
     normalize_apostrophes: bool,
     workers: int,
 ) -> Tokenizer:
-    """A SentencePiece model with a dictionary; without one, `size` or all entries, counted in the texts."""
-    if dictionary is None:
-        model = load_model(str(path))
-        if size is None:
-            fits = (fits_dictionary(model, i, token) for i, token in enumerate(all_tokens(model)))
-            size = OUTSIDE_FILE + sum(fits)
-        words = build_vocabulary(
-            model, texts, size, normalize_apostrophes=normalize_apostrophes, workers=workers
-        )
-        dictionary = scratch / "dict.txt"
-        atomic_write(dictionary, words.text())
-    encoder = Encoder.from_files(str(path), str(dictionary), normalize_apostrophes=normalize_apostrophes)
-    return Tokenizer(SENTENCEPIECE, encoder, (path,))
+    """A SentencePiece model; its dictionary has the `size` most frequent tokens in the texts, or all."""
+    model = parse_model(content, path)
+    how: Any = {"normalize_apostrophes": normalize_apostrophes}
+    if size is None:
+        fits = (fits_dictionary(model, i, token) for i, token in enumerate(all_tokens(model)))
+        size = OUTSIDE_FILE + sum(fits)
+    words = build_vocabulary(model, texts, size, workers=workers, **how)
+    return Tokenizer(SENTENCEPIECE, Encoder(model, words, **how), content)

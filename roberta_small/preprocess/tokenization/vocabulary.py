@@ -26,7 +26,7 @@ from roberta_small.preprocess.readers.lines import Block, read_text_lines
 from roberta_small.preprocess.tokenization.encoder import all_tokens, map_text, parse_model
 
 SIZE = "--vocabulary-size"
-OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
+OUTSIDE_FILE = len(SPECIALS) + 1  # entries that SIZE counts and dict.txt does not list
 
 
 def build_vocabulary(
