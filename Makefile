@@ -52,10 +52,10 @@ test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full
 test-checkpoints: $(VENV)/installed  ## real checkpoints of others, there and back (10 minutes; a package index, 0.8 GB in data/checkpoints)
 	CUDA_VISIBLE_DEVICES= RS_EVIDENCE=results/faults/checkpoints.json $(BIN)/python -m pytest -m checkpoints tests/checkpoints
 
-test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
+test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (10 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq
 
-test-long: $(VENV)/installed  ## the commands of the documentation and the notebook, and the longest tests (10 minutes)
+test-long: $(VENV)/installed  ## the commands of the documentation and the notebook, and the longest tests (20 minutes)
 	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long $(PARALLEL)
 
 test-systems:  ## the README's commands in clean Debian 12, 13, unstable and Ubuntu 24.04 (root; debootstrap; two hours, 33 GB in data/systems)

@@ -15,11 +15,19 @@ TABLE = re.compile(r"<!-- table: cls-books -->\n(.*?)<!-- end -->", re.DOTALL)
 COLOR = "#0072B2"
 
 
-def main() -> None:
-    """Test accuracy at the best checkpoint of each row, with the standard deviation over seeds."""
+def table() -> str:
+    """The rows of the table of results, without its heading."""
     match = TABLE.search((ROOT / "README.md").read_text(encoding="utf-8"))
     assert match is not None
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in match[1].splitlines()[2:]]
+    return match[1].split("\n", 2)[2]
+
+
+def main() -> None:
+    """Draw test accuracy at the best checkpoint of each row, with the standard deviation over seeds.
+
+    The file contains the rows, so that a test finds a figure of an earlier table.
+    """
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table().splitlines()]
     points = [[float(part) for part in row[-1].split(" ± ")] for row in rows]
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     panel = figure.subplots()
@@ -38,7 +46,7 @@ def main() -> None:
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.tick_params(axis="y", length=0)
     with atomic_open(ROOT / "docs" / "results.png", "wb") as stream:
-        figure.savefig(stream, format="png", dpi=100)
+        figure.savefig(stream, format="png", dpi=100, metadata={"Description": table()})
 
 
 if __name__ == "__main__":

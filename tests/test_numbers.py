@@ -4,8 +4,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from docs import check_numbers as numbers
+from docs import make_figure
 from roberta_small.common.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -109,3 +111,18 @@ def test_an_expression_without_a_value_is_an_error(expression):
 )
 def test_values_of_expressions(expression, expected):
     assert numbers.compute(expression) == expected
+
+
+def test_the_figure_of_the_readme_is_that_of_its_table():
+    with Image.open(ROOT / "docs" / "results.png") as figure:
+        assert figure.text["Description"] == make_figure.table()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/first-hour.md"])
+def test_the_printed_table_of_methods_is_that_of_the_archive(page):
+    lines = (ROOT / page).read_text(encoding="utf-8").split("All methods, ")[1].splitlines()[2:5]
+    for line in lines:
+        arm, init, _, valid, _, _, test, *_ = line.split()
+        for subset, shown in (("valid", valid), ("test", test)):
+            group = f"default-command/movies:{arm}/{init}"
+            assert numbers.compute(f'only("{group}", subset="{subset}")') == shown
