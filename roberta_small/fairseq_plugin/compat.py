@@ -1,10 +1,10 @@
 """The functions and registry entries of fairseq that this plugin replaces, in one table.
 
 `install` is called when the package is imported; no other module of the plugin assigns to a name of fairseq.
-A replacement is a decorator of the function it replaces (`original -> function`) and is defined in the module
-of its topic. Installed replacements have a marker. `install` searches the chain of wrapped functions
-(`__wrapped__`) for it, so that each patch is installed once, even if another plugin has wrapped the same
-function.
+The first argument of a replacement is the function that it replaces; of a class, it makes another class. It
+is defined in the module of its topic. Installed replacements have a marker. `install` searches the chain of
+wrapped functions (`__wrapped__`) for it, so that each patch is installed once, even if another plugin has
+wrapped the same function.
 
 fairseq imports its tasks before the plugin. What they need on Python 3.14 is therefore not replaced but
 changed in fairseq's source when it is installed (`common.install_fairseq.CHANGES`). The table lists both.
@@ -14,6 +14,7 @@ changed in fairseq's source when it is installed (`common.install_fairseq.CHANGE
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,7 @@ class Patch:
     target: str
     """Qualified name in fairseq; MODULE.REGISTRY[NAME] for an entry of a registry."""
     replacement: str
-    """MODULE:DECORATOR in this package; DECORATOR(original) returns the replacement."""
+    """MODULE:FUNCTION in this package; it gets the original and the arguments of the call."""
     reason: str
     version: str = VERSION
 
@@ -88,7 +89,7 @@ PATCHES = (
     ),
     Patch(
         "fairseq.trainer.Trainer.__init__",
-        "training.checks:checking_settings",
+        "training.settings:checking_settings",
         "a clear error for a wrong --best-checkpoint-metric or --class-weights before the first update",
     ),
     Patch(
@@ -203,13 +204,25 @@ def install() -> None:
         function = function_of(current)
         if is_installed(patch, function):
             continue
-        module, _, decorator = patch.replacement.partition(":")
-        replacement = getattr(importlib.import_module(f"{__package__}.{module}"), decorator)(function)
+        module, _, attribute = patch.replacement.partition(":")
+        ours = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+        is_class = isinstance(owner, dict) and isinstance(current, type)
+        replacement = ours(function) if is_class else calling(ours, function)
         setattr(replacement, MARKER, patch.key)
         if isinstance(owner, dict):
             owner[name] = replacement
         else:
             setattr(owner, name, property(replacement) if isinstance(current, property) else replacement)
+
+
+def calling(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the signature of `original` that calls `ours` with `original` and the arguments."""
+
+    @functools.wraps(original, updated=())
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return ours(original, *args, **kwargs)
+
+    return replacement
 
 
 def stored(owner: Any, name: str) -> Any:

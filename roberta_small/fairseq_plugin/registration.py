@@ -7,6 +7,7 @@ fairseq's configuration classes to torch's allow-list for safe loading, replaces
 entries of fairseq that `compat.py` lists, and reports user errors as clear messages without a traceback.
 """
 
+import atexit
 import logging
 
 from roberta_small.common import extensions
@@ -38,6 +39,6 @@ install_excepthook()
 library_warnings.filter_warnings()
 loading.allow_fairseq_objects()
 optimizer.leave_out_compiler()
-termination.stop_at_exit()
+atexit.register(termination.stop_loading)
 compat.install()
 extensions.load()

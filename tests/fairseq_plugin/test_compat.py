@@ -24,8 +24,7 @@ data_utils.load_indexed_dataset = foreign
 import roberta_small.fairseq_plugin
 from roberta_small.fairseq_plugin import compat
 def count():
-    functions = compat.chain(data_utils.load_indexed_dataset)
-    return sum(f.__code__.co_filename.endswith("tasks/datasets.py") for f in functions)
+    return sum(compat.MARKER in vars(f) for f in compat.chain(data_utils.load_indexed_dataset))
 assert count() == 1, count()
 assert data_utils.load_indexed_dataset.__wrapped__ is foreign
 compat.install()

@@ -10,7 +10,6 @@ another kind of labels is not loaded.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -51,24 +50,19 @@ MAX_DIFFERENCES = 3
 PACKAGE = "roberta_small.fairseq_plugin"
 
 
-def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
+def checking_initial_checkpoint(original: Callable[..., Any], cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     """Replace `checkpoint_utils.load_checkpoint`, which `fairseq-train` calls once: `check` first."""
-
-    @functools.wraps(original)
-    def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
-            return original(cfg, trainer, **kwargs)
-        state = check(cfg, trainer)
-        flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
-            if state is not None and name is not None and not keeps_optimizer(cfg, flag):
-                bare = weights_alone(state, trainer.get_model())
-                bare["criterion"] = trainer.get_criterion().state_dict()
-                stack.enter_context(reading_instead(local_path(name), bare))
-            return original(cfg, trainer, **kwargs)
-
-    return load
+    if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
+        return original(cfg, trainer, **kwargs)
+    state = check(cfg, trainer)
+    flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
+        if state is not None and name is not None and not keeps_optimizer(cfg, flag):
+            bare = weights_alone(state, trainer.get_model())
+            bare["criterion"] = trainer.get_criterion().state_dict()
+            stack.enter_context(reading_instead(local_path(name), bare))
+        return original(cfg, trainer, **kwargs)
 
 
 def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:

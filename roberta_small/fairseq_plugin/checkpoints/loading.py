@@ -17,7 +17,6 @@ import collections
 import contextlib
 import copy
 import ctypes
-import functools
 import hashlib
 import json
 import mmap
@@ -369,25 +368,25 @@ def reading_instead(path: Path, state: dict[str, Any]) -> Iterator[None]:
         del _instead[str(path)]
 
 
-def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
+def reading_safetensors(
+    original: Callable[..., Any],
+    path: str,
+    arg_overrides: dict[str, Any] | None = None,
+    load_on_all_ranks: bool = False,
+) -> Any:
     """Replace `checkpoint_utils.load_checkpoint_to_cpu`: read .safetensors files with `load_checkpoint`.
 
     Within `reading_instead`, nothing is read.
     """
-
-    @functools.wraps(original)
-    def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
-        if (given := _instead.get(str(path))) is not None:
-            return given
-        if not str(path).endswith(SUFFIX):
-            return original(path, arg_overrides, load_on_all_ranks)
-        state = load_checkpoint(path)
-        state["cfg"] = omegaconf.OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-        if arg_overrides is not None:
-            overwrite_args_by_name(state["cfg"], arg_overrides)
-        return state
-
-    return load
+    if (given := _instead.get(str(path))) is not None:
+        return given
+    if not str(path).endswith(SUFFIX):
+        return original(path, arg_overrides, load_on_all_ranks)
+    state = load_checkpoint(path)
+    state["cfg"] = omegaconf.OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    if arg_overrides is not None:
+        overwrite_args_by_name(state["cfg"], arg_overrides)
+    return state
 
 
 def task_settings(state: Mapping[str, Any]) -> dict[str, Any]:

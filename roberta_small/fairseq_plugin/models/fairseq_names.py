@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from fairseq.models.roberta.model import RobertaModel
@@ -50,16 +49,11 @@ def with_plugin_flags(original: type[RobertaModel]) -> type[RobertaModel]:
     return Roberta
 
 
-def with_positions(original: Callable[[Any], None]) -> Callable[[Any], None]:
+def with_positions(original: Callable[[Any], None], args: Any) -> None:
     """Replace an entry of `ARCH_CONFIG_REGISTRY`: the function that sets the defaults of an architecture."""
-
-    @wraps(original)
-    def set_defaults(args: Any) -> None:
-        if wants_plugin(args):
-            set_positions(args)
-        original(args)
-
-    return set_defaults
+    if wants_plugin(args):
+        set_positions(args)
+    original(args)
 
 
 def wants_plugin(args: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import struct
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -122,42 +121,34 @@ def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -
         )
 
 
-def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Callable[..., Any]:
+def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator: EpochBatchIterator) -> Any:
     """Replace the property `EpochBatchIterator.first_batch`: a clear error for data without a batch.
 
     fairseq drops the last sentences if their number is not a multiple of `--required-batch-size-multiple`,
     8 by default. Of fewer than 8 sentences none are left.
     """
-
-    @wraps(first_batch)
-    def checked(iterator: EpochBatchIterator) -> Any:
-        if len(iterator.frozen_batches) == 0:
-            raise UserError(
-                f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
-                "provide more data (of running text, with a larger fraction as --valid), or add "
-                "--required-batch-size-multiple 1"
-            )
-        return first_batch(iterator)
-
-    return checked
+    if len(iterator.frozen_batches) == 0:
+        raise UserError(
+            f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
+            "provide more data (of running text, with a larger fraction as --valid), or add "
+            "--required-batch-size-multiple 1"
+        )
+    return first_batch(iterator)
 
 
-def forking_workers(init: Callable[..., None]) -> Callable[..., None]:
+def forking_workers(
+    init: Callable[..., None], iterator: EpochBatchIterator, *args: Any, **kwargs: Any
+) -> None:
     """Replace `EpochBatchIterator.__init__`: the processes of `--num-workers` start by fork.
 
     That is the default on Linux until Python 3.13. With "forkserver", the default of 3.14, each worker of
     each epoch would import torch and fairseq again, which takes seconds. A method that is not the default
     is kept.
     """
-
-    @wraps(init)
-    def initialize(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:
-        init(iterator, *args, **kwargs)
-        default = multiprocessing.get_all_start_methods()[0]
-        if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
-            multiprocessing.set_start_method("fork", force=True)
-
-    return initialize
+    init(iterator, *args, **kwargs)
+    default = multiprocessing.get_all_start_methods()[0]
+    if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
+        multiprocessing.set_start_method("fork", force=True)
 
 
 class KeepEosDataset(BaseWrapperDataset):
@@ -282,25 +273,16 @@ def load_soft_labels(data: str, split: str, examples: int, labels: int, classes:
     return SoftLabels(found_NK, classes)
 
 
-def verifying_checksums(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `data_utils.load_indexed_dataset`: verify the recorded checksums of the files first."""
+def verifying_checksums(load: Callable[..., Any], prefix: str, *args: Any, **kwargs: Any) -> Any:
+    """Replace `data_utils.load_indexed_dataset`: compare the files with their recorded checksums first.
 
-    @wraps(load)
-    def verified(path: str, *args: Any, **kwargs: Any) -> Any:
-        verify_checksums(Path(path))
-        return load(path, *args, **kwargs)
-
-    return verified
-
-
-def verify_checksums(prefix: Path) -> None:
-    """Raise `UserError` if `prefix`'s .bin, .idx or the dict.txt next to it differs from its record.
-
-    Without a record, nothing is checked.
+    Raises `UserError` if the .bin, the .idx or the dict.txt next to them differs from its record.
     """
-    for folder in prefix.absolute().parents[:2]:  # BIN for BIN/train, BIN/input0/train or BIN/shard0/train
+    parent = Path(prefix).absolute().parent
+    for folder in (parent, parent.parent):  # BIN for BIN/train, BIN/input0/train or BIN/shard0/train
         recorded = recorded_checksums(folder)
-        for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"), prefix.parent / "dict.txt"):
+        for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"), parent / "dict.txt"):
             name = path.absolute().relative_to(folder).as_posix()
             if name in recorded and path.is_file():
                 require_recorded(path, sha256(path), recorded[name], folder)
+    return load(prefix, *args, **kwargs)

@@ -17,7 +17,6 @@ scores, C embedding size, V vocabulary size, n positions at a time.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
 import torch
@@ -298,8 +297,8 @@ class FastLmCriterion(FastMaskedLmCriterion):
         return total - 6.0 * scored * model.args.encoder_embed_dim**2
 
 
-def word_starts(dictionary: Dictionary) -> Tensor:
-    """For each id whether its token begins a word: uint8 (V,).
+def marking_word_starts(original: Callable[..., Tensor], args: Any, dictionary: Dictionary) -> Tensor:
+    """Replace `get_whole_word_mask`, which needs a BPE tokenizer: which tokens begin a word, uint8 (V,).
 
     Special symbols, `<mask>` and padding entries are separate words. Raises `UserError` if no token begins a
     word, because then the dictionary is not that of a SentencePiece model.
@@ -320,26 +319,11 @@ def word_starts(dictionary: Dictionary) -> Tensor:
     )
 
 
-def marking_word_starts(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Replace `get_whole_word_mask`, which needs a BPE tokenizer, by `word_starts`."""
-
-    @wraps(original)
-    def marked(args: Any, dictionary: Dictionary) -> Tensor:
-        return word_starts(dictionary)
-
-    return marked
-
-
-def setting_args(original: Callable[..., None]) -> Callable[..., None]:
+def setting_args(original: Callable[..., None], task: FairseqTask, *args: Any, **kwargs: Any) -> None:
     """Replace `MaskedLMTask.__init__`: also set `args`, which `--mask-whole-words` reads, to `cfg`.
 
     A subclass can assign `args` itself, before or after.
     """
-
-    @wraps(original)
-    def init(task: FairseqTask, *args: Any, **kwargs: Any) -> None:
-        original(task, *args, **kwargs)
-        if not hasattr(task, "args"):
-            task.args = task.cfg
-
-    return init
+    original(task, *args, **kwargs)
+    if not hasattr(task, "args"):
+        task.args = task.cfg

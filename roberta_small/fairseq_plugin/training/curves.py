@@ -16,7 +16,6 @@ or the run has stopped early.
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 from collections.abc import Callable
@@ -42,33 +41,21 @@ TIMING_METRICS = {"wps", "ups", "tflops", "wall", "train_wall", "gb_free"}
 """Metrics that differ each time they are measured."""
 
 
-def saving_metrics(save: Callable[..., Any]) -> Callable[..., Any]:
+def saving_metrics(
+    save: Callable[..., Any], trainer: Trainer, filename: str, extra_state: dict[str, Any]
+) -> Any:
     """Replace `Trainer.save_checkpoint`: also save what `resume` restores."""
-
-    @functools.wraps(save)
-    def save_with_metrics(trainer: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-        ours = {
-            METRICS_KEY: epoch_metrics(),
-            PRECISION_KEY: precision.resolved(),
-            STOPPING_KEY: early_stopping(),
-        }
-        return save(trainer, filename, extra_state | ours)
-
-    return save_with_metrics
+    ours = {METRICS_KEY: epoch_metrics(), PRECISION_KEY: precision.resolved(), STOPPING_KEY: early_stopping()}
+    return save(trainer, filename, extra_state | ours)
 
 
-def restoring_metrics(load: Callable[..., Any]) -> Callable[..., Any]:
+def restoring_metrics(load: Callable[..., Any], cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
     """Replace `checkpoint_utils.load_checkpoint`: in a resumed run, restore what `saving_metrics` saved."""
-
-    @functools.wraps(load)
-    def load_with_metrics(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
-        resuming = resumes(cfg, getattr(trainer, "checkpoint_suffix", ""))
-        extra_state, epoch_itr = load(cfg, trainer, **kwargs)
-        if resuming and extra_state is not None:
-            resume(trainer, extra_state)
-        return extra_state, epoch_itr
-
-    return load_with_metrics
+    resuming = resumes(cfg, getattr(trainer, "checkpoint_suffix", ""))
+    extra_state, epoch_itr = load(cfg, trainer, **kwargs)
+    if resuming and extra_state is not None:
+        resume(trainer, extra_state)
+    return extra_state, epoch_itr
 
 
 def resumes(cfg: Any, suffix: str = "") -> bool:
@@ -77,9 +64,8 @@ def resumes(cfg: Any, suffix: str = "") -> bool:
     `cfg` is fairseq's `CheckpointConfig`, `suffix` is `Trainer.checkpoint_suffix`.
     """
     resets = (cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_dataloader, cfg.reset_meters)
-    if cfg.restore_file != LAST_CHECKPOINT or any(resets):
-        return False
-    return last_checkpoint(cfg, suffix) is not None
+    starts_anew = cfg.restore_file != LAST_CHECKPOINT or any(resets)
+    return not starts_anew and last_checkpoint(cfg, suffix) is not None
 
 
 def epoch_metrics() -> dict[str, Any]:

@@ -20,7 +20,6 @@ fairseq supports this for GPUs and starts one process for each. This module adds
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -66,20 +65,11 @@ def broadcast(value: T) -> T:
     return values[0]
 
 
-def starting_workers(original: Callable[..., None]) -> Callable[..., None]:
-    """Replace `distributed.utils.call_main`, the start of `fairseq-train`: also start workers on a CPU."""
+def starting_workers(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
+    """Replace `distributed.utils.call_main`, the start of `fairseq-train`: also start workers on a CPU.
 
-    @functools.wraps(original)
-    def call(cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-        call_main(original, cfg, main, **kwargs)
-
-    return call
-
-
-def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; `single` runs it in one process.
-
-    A single process on a CPU gets its number of threads here (`set_threads`).
+    Runs `main(cfg, **kwargs)`, a command of fairseq, in each worker. A single process on a CPU gets its
+    number of threads here (`set_threads`).
     """
     launched = all(name in os.environ for name in LAUNCHED)
     settings = cfg.distributed_training
@@ -189,39 +179,31 @@ def first_to_fail() -> bool:
         return True
 
 
-def skipping_empty_batches(train_step: Callable[..., Any]) -> Callable[..., Any]:
+def skipping_empty_batches(
+    train_step: Callable[..., Any], trainer: Trainer, samples: list[Any], *args: Any, **kwargs: Any
+) -> Any:
     """Replace `Trainer.train_step`: leave out empty batches if there are others.
 
     If an epoch has no batch left for a worker, fairseq gives it an empty one. If that is the last of a group
     (`--update-freq`), fairseq counts none of the group's sentences, although it trains on them.
     """
-
-    @functools.wraps(train_step)
-    def step(trainer: Trainer, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
-        non_empty = [sample for sample in samples if sample]
-        return train_step(trainer, non_empty or samples[:1], *args, **kwargs)
-
-    return step
+    non_empty = [sample for sample in samples if sample]
+    return train_step(trainer, non_empty or samples[:1], *args, **kwargs)
 
 
-def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None]) -> Callable[[Reducer], None]:
+def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None], model: Reducer) -> None:
     """Replace `all_reduce_grads`: the gradient of a parameter that no worker uses stays None.
 
     fairseq sets it to zero; an optimizer would then apply weight decay.
     """
-
-    @functools.wraps(all_reduce_grads)
-    def reduce(model: Reducer) -> None:
-        unused = [parameter for parameter in model.parameters() if parameter.grad is None]
-        all_reduce_grads(model)
-        for parameter in unused:
-            if parameter.grad is not None and not parameter.grad.any():
-                parameter.grad = None
-
-    return reduce
+    unused = [parameter for parameter in model.parameters() if parameter.grad is None]
+    all_reduce_grads(model)
+    for parameter in unused:
+        if parameter.grad is not None and not parameter.grad.any():
+            parameter.grad = None
 
 
-def seeding_each_worker(set_seed: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
+def seeding_each_worker(set_seed: Callable[[Trainer], None], trainer: Trainer) -> None:
     """Replace `Trainer._set_seed`: each worker has its own seed, the first that of a single process.
 
     In fairseq all workers have the same seed, so that dropout has the same mask in all their batches.
@@ -229,16 +211,11 @@ def seeding_each_worker(set_seed: Callable[[Trainer], None]) -> Callable[[Traine
     The generators are seeded directly. `torch.manual_seed` also notes the call stack for each kind of device
     that a machine can have, which takes a millisecond per update.
     """
-
-    @functools.wraps(set_seed)
-    def set_own_seed(trainer: Trainer) -> None:
-        if trainer.device.type not in ("cpu", "cuda"):
-            set_seed(trainer)
-            return
-        seed = trainer.cfg.common.seed + trainer.get_num_updates()  # as in fairseq
-        seed += SEED_STRIDE * trainer.data_parallel_rank
-        torch.default_generator.manual_seed(seed)
-        if trainer.device.type == "cuda":
-            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
-
-    return set_own_seed
+    if trainer.device.type not in ("cpu", "cuda"):
+        set_seed(trainer)
+        return
+    seed = trainer.cfg.common.seed + trainer.get_num_updates()  # as in fairseq
+    seed += SEED_STRIDE * trainer.data_parallel_rank
+    torch.default_generator.manual_seed(seed)
+    if trainer.device.type == "cuda":
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)

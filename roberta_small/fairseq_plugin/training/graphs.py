@@ -19,7 +19,6 @@ Shapes: B sentences, T tokens of a batch, with padding.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
@@ -52,26 +51,29 @@ SAME_LOSS, SAME_NORM = 1e-4, 1e-2
 Step = Callable[..., tuple[Tensor, Any, dict[str, Any]]]
 
 
-def replaying(original: Step) -> Step:
+def replaying(
+    original: Step,
+    task: FairseqTask,
+    sample: Any,
+    model: Any,
+    criterion: Any,
+    optimizer: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Tensor, Any, dict[str, Any]]:
     """Replace `FairseqTask.train_step`: replay a graph where there can be one."""
 
-    @functools.wraps(original)
-    def train_step(
-        task: FairseqTask, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Any, dict[str, Any]]:
-        def step(sample: Any) -> tuple[Tensor, Any, dict[str, Any]]:
-            return original(task, sample, model, criterion, optimizer, *args, **kwargs)
+    def step(sample: Any) -> tuple[Tensor, Any, dict[str, Any]]:
+        return original(task, sample, model, criterion, optimizer, *args, **kwargs)
 
-        ignored = kwargs.get("ignore_grad", False) or any(args[1:])
-        if ignored or not repeatable(sample, model, criterion, optimizer):
-            return step(sample)
-        graphs = _graphs.get(model) or _graphs.setdefault(model, Graphs(model))
-        if any(parameter.grad is not None for parameter in graphs.parameters):  # added to by this batch
-            return step(sample)
-        optimizer.repeat_update(graphs)
-        return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
-
-    return train_step
+    ignored = kwargs.get("ignore_grad", False) or any(args[1:])
+    if ignored or not repeatable(sample, model, criterion, optimizer):
+        return step(sample)
+    graphs = _graphs.get(model) or _graphs.setdefault(model, Graphs(model))
+    if any(parameter.grad is not None for parameter in graphs.parameters):  # added to by this batch
+        return step(sample)
+    optimizer.repeat_update(graphs)
+    return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
 
 
 def repeatable(sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any) -> bool:

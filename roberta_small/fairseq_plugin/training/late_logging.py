@@ -14,7 +14,6 @@ everything is read at once.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,45 +33,34 @@ _updates: list[Update] = []
 """Updates that are not logged yet."""
 
 
-def keeping_norm(clip: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def keeping_norm(clip: Callable[..., Tensor], trainer: Trainer, *args: Any) -> Tensor:
     """Replace `Trainer.clip_grad_norm`: do not let fairseq read the norm."""
-
-    @functools.wraps(clip)
-    def clip_grad_norm(trainer: Trainer, *args: Any) -> Tensor:
-        norm = clip(trainer, *args)
-        if not logs_late(trainer):
-            return norm
-        trainer.unread_norm = norm
-        return FINITE
-
-    return clip_grad_norm
+    norm = clip(trainer, *args)
+    if not logs_late(trainer):
+        return norm
+    trainer.unread_norm = norm
+    return FINITE
 
 
-def logging_late(log: Callable[..., Any]) -> Callable[..., Any]:
+def logging_late(
+    log: Callable[..., Any],
+    trainer: Trainer,
+    outputs: list[dict[str, Any]],
+    sample_size: float,
+    norm: Tensor | None = None,
+) -> Any:
     """Replace `Trainer._reduce_and_log_stats`: log the previous update, and keep this one for later."""
-
-    @functools.wraps(log)
-    def reduce_and_log(
-        trainer: Trainer, outputs: list[dict[str, Any]], sample_size: float, norm: Tensor | None = None
-    ) -> Any:
-        if norm is not FINITE:
-            return log(trainer, outputs, sample_size, norm)
-        _updates.append(Update(functools.partial(log, trainer), trainer, outputs, sample_size))
-        return _updates.pop(0).log() if len(_updates) > 1 else {}
-
-    return reduce_and_log
+    if norm is not FINITE:
+        return log(trainer, outputs, sample_size, norm)
+    _updates.append(Update(log, trainer, outputs, sample_size))
+    return _updates.pop(0).log() if len(_updates) > 1 else {}
 
 
-def logging_first(read: Callable[..., Any]) -> Callable[..., Any]:
+def logging_first(read: Callable[..., Any], name: str) -> Any:
     """Replace `metrics.get_smoothed_values`: log what is not logged yet."""
-
-    @functools.wraps(read)
-    def get_smoothed_values(name: str) -> Any:
-        while _updates:
-            _updates.pop(0).log()
-        return read(name)
-
-    return get_smoothed_values
+    while _updates:
+        _updates.pop(0).log()
+    return read(name)
 
 
 def logs_late(trainer: Trainer) -> bool:
@@ -111,7 +99,7 @@ class Update:
         for (output, name), value in zip(self._places, values, strict=True):
             output[name] = value
         with logging_to(self._aggregators):
-            logged = self._log(self._outputs, self._sample_size, norm)
+            logged = self._log(self._trainer, self._outputs, self._sample_size, norm)
         termination.check_loss(self._trainer, logged, self._number)
         return logged
 

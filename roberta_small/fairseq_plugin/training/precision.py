@@ -162,16 +162,19 @@ def _copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     return copies
 
 
-def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
+def checking_flags(
+    original: Callable[..., None],
+    trainer: Trainer,
+    cfg: Any,
+    task: Any,
+    model: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """Replace `Trainer.__init__`, where `--fp16` and `--bf16` take effect first: `check_flags` before it."""
-
-    @functools.wraps(original)
-    def build(trainer: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        ours = getattr(getattr(model, "args", None), "precision", None)
-        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
-        original(trainer, cfg, task, model, *args, **kwargs)
-
-    return build
+    ours = getattr(getattr(model, "args", None), "precision", None)
+    check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
+    original(trainer, cfg, task, model, *args, **kwargs)
 
 
 def check_flags(common: Any, optimizer: str | None = None, precision: str | None = None) -> None:

@@ -8,7 +8,6 @@ an update's hundreds of small operations still waits for the thread that has los
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import shlex
@@ -88,15 +87,12 @@ class LoadFollower:
             )
 
 
-def following_load(original: Callable[..., Any]) -> Callable[..., Any]:
+def following_load(
+    original: Callable[..., Any], trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any
+) -> Any:
     """Replace `Trainer.train_step`: on a CPU, the number of threads follows the load (`LoadFollower`)."""
-
-    @functools.wraps(original)
-    def train_step(trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if not trainer.cuda:
-            if not hasattr(trainer, "load_follower"):
-                trainer.load_follower = LoadFollower(trainer.data_parallel_world_size)
-            trainer.load_follower.update()
-        return original(trainer, samples, *args, **kwargs)
-
-    return train_step
+    if not trainer.cuda:
+        if not hasattr(trainer, "load_follower"):
+            trainer.load_follower = LoadFollower(trainer.data_parallel_world_size)
+        trainer.load_follower.update()
+    return original(trainer, samples, *args, **kwargs)

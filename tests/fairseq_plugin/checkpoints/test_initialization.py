@@ -278,9 +278,8 @@ def test_a_missing_checkpoint_of_a_stock_model_is_not_an_error(data, tmp_path):
 def test_a_mocked_trainer_is_not_checked():
     """fairseq's own tests load checkpoints that do not exist, with mocks."""
     calls = []
-    load = checking_initial_checkpoint(lambda cfg, trainer: calls.append((cfg, trainer)))
     cfg, trainer = SimpleNamespace(restore_file="/no/such.pt", finetune_from_model=None), MagicMock()
-    load(cfg, trainer)
+    checking_initial_checkpoint(lambda *args: calls.append(args), cfg, trainer)
     assert calls == [(cfg, trainer)]
     trainer.get_model.assert_not_called()
 
