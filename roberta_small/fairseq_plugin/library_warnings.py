@@ -26,14 +26,14 @@ COMPOSING = (
 
 
 def initializing(original: Any, config_path: str, **kwargs: Any) -> Any:
-    """Replace `hydra.experimental.initialize`, as imported by fairseq, by `hydra.initialize`."""
+    """Replace `hydra.experimental.initialize`: today's name, without a deprecation warning."""
     # fairseq's path is relative to its own file, for which Hydra would read the sources of the stack.
     folder = os.path.normpath(os.path.join(os.path.dirname(fairseq.dataclass.__file__), config_path))
     return hydra.initialize_config_dir(folder, version_base=HYDRA_VERSION, **kwargs)
 
 
 def composing(original: Any, config_name: str, *, strict: bool | None = None, **kwargs: Any) -> DictConfig:
-    """Replace `hydra.experimental.compose`, as imported by fairseq, by `hydra.compose`.
+    """Replace `hydra.experimental.compose`: today's name, without a deprecation warning.
 
     `strict` is deprecated in Hydra; it only sets the struct flag of the result.
     """

@@ -26,7 +26,7 @@ POSITIONS = 512
 
 
 def with_plugin_flags(original: type[RobertaModel]) -> type[RobertaModel]:
-    """Replace an entry of `ARCH_MODEL_REGISTRY`: the model that an architecture builds."""
+    """Replace an entry of `ARCH_MODEL_REGISTRY`: the architecture on the plugin's model, with its flags."""
 
     class Roberta(original):
         """Builds `RobertaSmall` or fairseq's own model; it has no instances."""
@@ -50,7 +50,7 @@ def with_plugin_flags(original: type[RobertaModel]) -> type[RobertaModel]:
 
 
 def with_positions(original: Callable[[Any], None], args: Any) -> None:
-    """Replace an entry of `ARCH_CONFIG_REGISTRY`: the function that sets the defaults of an architecture."""
+    """Replace an entry of `ARCH_CONFIG_REGISTRY`: 512 positions with --task sentence_classification."""
     if wants_plugin(args):
         set_positions(args)
     original(args)

@@ -30,7 +30,10 @@ FAIRSEQS = (MaskedLMTask, LanguageModelingTask)
 def describing_batches(
     original: Callable[..., EpochBatchIterator], task: FairseqTask, *args: Any, **kwargs: Any
 ) -> EpochBatchIterator:
-    """Replace `FairseqTask.get_batch_iterator`: batches padded on the right come from a `Collater`."""
+    """Replace `FairseqTask.get_batch_iterator`: a GPU would wait for what batches bring with them.
+
+    Batches padded on the right come from a `Collater`.
+    """
     iterator = original(task, *args, **kwargs)
     right = getattr(task, "pads_right", False) or isinstance(task, FAIRSEQS)
     if right and not isinstance(iterator.collate_fn, Collater):

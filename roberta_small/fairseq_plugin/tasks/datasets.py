@@ -139,7 +139,7 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator
 def forking_workers(
     init: Callable[..., None], iterator: EpochBatchIterator, *args: Any, **kwargs: Any
 ) -> None:
-    """Replace `EpochBatchIterator.__init__`: the processes of `--num-workers` start by fork.
+    """Replace `EpochBatchIterator.__init__`: processes of --num-workers start by fork, also on Python 3.14.
 
     That is the default on Linux until Python 3.13. With "forkserver", the default of 3.14, each worker of
     each epoch would import torch and fairseq again, which takes seconds. A method that is not the default

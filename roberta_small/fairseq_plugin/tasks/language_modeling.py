@@ -298,10 +298,11 @@ class FastLmCriterion(FastMaskedLmCriterion):
 
 
 def marking_word_starts(original: Callable[..., Tensor], args: Any, dictionary: Dictionary) -> Tensor:
-    """Replace `get_whole_word_mask`, which needs a BPE tokenizer: which tokens begin a word, uint8 (V,).
+    """Replace `get_whole_word_mask`: --mask-whole-words with SentencePiece vocabularies.
 
-    Special symbols, `<mask>` and padding entries are separate words. Raises `UserError` if no token begins a
-    word, because then the dictionary is not that of a SentencePiece model.
+    Returns for each id whether its token begins a word: uint8 (V,). Special symbols, `<mask>` and padding
+    entries are separate words. Raises `UserError` if no token begins a word, because then the dictionary is
+    not that of a SentencePiece model.
     """
     symbols = dictionary.symbols
     if not any(symbol.startswith(WORD_START) for symbol in symbols):

@@ -44,13 +44,13 @@ TIMING_METRICS = {"wps", "ups", "tflops", "wall", "train_wall", "gb_free"}
 def saving_metrics(
     save: Callable[..., Any], trainer: Trainer, filename: str, extra_state: dict[str, Any]
 ) -> Any:
-    """Replace `Trainer.save_checkpoint`: also save what `resume` restores."""
+    """Replace `Trainer.save_checkpoint`: also save what `resume` restores, for complete curves."""
     ours = {METRICS_KEY: epoch_metrics(), PRECISION_KEY: precision.resolved(), STOPPING_KEY: early_stopping()}
     return save(trainer, filename, extra_state | ours)
 
 
 def restoring_metrics(load: Callable[..., Any], cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
-    """Replace `checkpoint_utils.load_checkpoint`: in a resumed run, restore what `saving_metrics` saved."""
+    """Replace `checkpoint_utils.load_checkpoint`: a resumed run restores what `saving_metrics` saved."""
     resuming = resumes(cfg, getattr(trainer, "checkpoint_suffix", ""))
     extra_state, epoch_itr = load(cfg, trainer, **kwargs)
     if resuming and extra_state is not None:

@@ -66,7 +66,7 @@ def broadcast(value: T) -> T:
 
 
 def starting_workers(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-    """Replace `distributed.utils.call_main`, the start of `fairseq-train`: also start workers on a CPU.
+    """Replace `distributed.utils.call_main`: multi-process training on CPU, and one error for all workers.
 
     Runs `main(cfg, **kwargs)`, a command of fairseq, in each worker. A single process on a CPU gets its
     number of threads here (`set_threads`).
@@ -182,10 +182,11 @@ def first_to_fail() -> bool:
 def skipping_empty_batches(
     train_step: Callable[..., Any], trainer: Trainer, samples: list[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Replace `Trainer.train_step`: leave out empty batches if there are others.
+    """Replace `Trainer.train_step`: count the sentences of a worker's last batches.
 
-    If an epoch has no batch left for a worker, fairseq gives it an empty one. If that is the last of a group
-    (`--update-freq`), fairseq counts none of the group's sentences, although it trains on them.
+    Empty batches are left out if there are others. If an epoch has no batch left for a worker, fairseq gives
+    it an empty one. If that is the last of a group (`--update-freq`), fairseq counts none of the group's
+    sentences, although it trains on them.
     """
     non_empty = [sample for sample in samples if sample]
     return train_step(trainer, non_empty or samples[:1], *args, **kwargs)
@@ -204,9 +205,9 @@ def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None], model
 
 
 def seeding_each_worker(set_seed: Callable[[Trainer], None], trainer: Trainer) -> None:
-    """Replace `Trainer._set_seed`: each worker has its own seed, the first that of a single process.
+    """Replace `Trainer._set_seed`: different dropout masks for each worker.
 
-    In fairseq all workers have the same seed, so that dropout has the same mask in all their batches.
+    The first worker has the seed of a single process. In fairseq all have it.
 
     The generators are seeded directly. `torch.manual_seed` also notes the call stack for each kind of device
     that a machine can have, which takes a millisecond per update.

@@ -34,7 +34,7 @@ _updates: list[Update] = []
 
 
 def keeping_norm(clip: Callable[..., Tensor], trainer: Trainer, *args: Any) -> Tensor:
-    """Replace `Trainer.clip_grad_norm`: do not let fairseq read the norm."""
+    """Replace `Trainer.clip_grad_norm`: a GPU does not wait until the gradient norm is read."""
     norm = clip(trainer, *args)
     if not logs_late(trainer):
         return norm
@@ -49,7 +49,7 @@ def logging_late(
     sample_size: float,
     norm: Tensor | None = None,
 ) -> Any:
-    """Replace `Trainer._reduce_and_log_stats`: log the previous update, and keep this one for later."""
+    """Replace `Trainer._reduce_and_log_stats`: on a GPU, log an update when the next one is launched."""
     if norm is not FINITE:
         return log(trainer, outputs, sample_size, norm)
     _updates.append(Update(log, trainer, outputs, sample_size))
@@ -57,7 +57,7 @@ def logging_late(
 
 
 def logging_first(read: Callable[..., Any], name: str) -> Any:
-    """Replace `metrics.get_smoothed_values`: log what is not logged yet."""
+    """Replace `metrics.get_smoothed_values`: metrics are those of all updates."""
     while _updates:
         _updates.pop(0).log()
     return read(name)

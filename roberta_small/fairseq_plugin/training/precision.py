@@ -171,7 +171,7 @@ def checking_flags(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """Replace `Trainer.__init__`, where `--fp16` and `--bf16` take effect first: `check_flags` before it."""
+    """Replace `Trainer.__init__`: a clear error for --fp16 and --bf16 on devices where they crash."""
     ours = getattr(getattr(model, "args", None), "precision", None)
     check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
     original(trainer, cfg, task, model, *args, **kwargs)

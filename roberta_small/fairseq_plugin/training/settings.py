@@ -35,7 +35,7 @@ def checking_settings(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """Replace `Trainer.__init__`: check the best checkpoint's metric, and read what the data determine.
+    """Replace `Trainer.__init__`: a wrong metric or class weight is an error before the first update.
 
     A model with a method `prepare(task)` computes some of its weights from the training data. A run that
     resumes loads them from its own checkpoint afterwards; those of another run would not fit the data.
@@ -102,7 +102,7 @@ class RememberingConfig(DictConfig):
 
 
 def remembering_settings(original: Callable[..., None], trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-    """Replace `Trainer.__init__`: make its configuration a `RememberingConfig`."""
+    """Replace `Trainer.__init__`: settings are looked up once; omegaconf would take a part of each update."""
     original(trainer, *args, **kwargs)
     remember(trainer.cfg)
 

@@ -30,9 +30,10 @@ POLL_SECONDS = 0.05
 def stopping_at_divergence(
     original: Callable[..., Any], trainer: Trainer, samples: list[Any], raise_oom: bool = False
 ) -> Any:
-    """Replace `Trainer.train_step`: raise `UserError` if the loss is NaN or exceeds `MAX_LOSS`.
+    """Replace `Trainer.train_step`: abort on NaN or on a loss above 1e4.
 
-    Also if the memory of a GPU does not suffice, of one worker; several have to leave out a batch together.
+    Raises `UserError`, also if the memory of a GPU does not suffice for a batch of one worker; several have
+    to leave out a batch together.
     """
     alone = trainer.data_parallel_world_size == 1
     try:

@@ -90,7 +90,7 @@ class LoadFollower:
 def following_load(
     original: Callable[..., Any], trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Replace `Trainer.train_step`: on a CPU, the number of threads follows the load (`LoadFollower`)."""
+    """Replace `Trainer.train_step`: fewer CPU threads while other processes use the cores."""
     if not trainer.cuda:
         if not hasattr(trainer, "load_follower"):
             trainer.load_follower = LoadFollower(trainer.data_parallel_world_size)
