@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
-from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
+from roberta_small.fairseq_plugin.models.causal import CausalEncoder, CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.packed import encode_layer, project
 from roberta_small.fairseq_plugin.training import precision
 

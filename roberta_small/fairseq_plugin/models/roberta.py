@@ -228,23 +228,28 @@ class RobertaSmallEncoder(RobertaEncoder):
 @register_model_architecture("roberta_small", "roberta_small")
 def roberta_small_architecture(args: Any) -> None:
     """Set the defaults of flags that are not given."""
-    defaults = {
-        "encoder_layers": 4,
-        "encoder_embed_dim": 512,
-        "encoder_ffn_embed_dim": 512,
-        "encoder_attention_heads": 8,
-        "max_positions": 256,
-        "encoder_kind": "packed",
-        "precision": "auto",
-        "pooling": "first",
-        "layer_norm_eps": LAYER_NORM_EPS,
-        "token_types": False,
-        "family": FAMILY,
-    }
+    set_missing(
+        args,
+        encoder_layers=4,
+        encoder_embed_dim=512,
+        encoder_ffn_embed_dim=512,
+        encoder_attention_heads=8,
+        max_positions=256,
+        encoder_kind="packed",
+        precision="auto",
+        pooling="first",
+        layer_norm_eps=LAYER_NORM_EPS,
+        token_types=False,
+        family=FAMILY,
+    )
+    base_architecture(args)
+
+
+def set_missing(args: Any, **defaults: Any) -> None:
+    """Set the arguments that are missing or None."""
     for name, value in defaults.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
-    base_architecture(args)
 
 
 def check_sizes(args: Any) -> None:

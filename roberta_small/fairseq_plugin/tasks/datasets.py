@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,8 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-
-READ_ERRORS = (
-    ValueError,
-    OSError,
-    AssertionError,
-    LookupError,
-    RuntimeError,
-    OverflowError,
-    MemoryError,
-    struct.error,
-)
+from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS
+from roberta_small.preprocess.tokenization.encoder import kept_lengths
 
 
 def load_split(
@@ -168,6 +158,48 @@ class KeepEosDataset(BaseWrapperDataset):
         return tokens
 
 
+class ShortenedPairsDataset(BaseWrapperDataset):
+    """Pairs of at most `longest` tokens, (L,), int64: the longer text is shortened first.
+
+    Args:
+        first, second: the sentences with their special tokens; the last token is `</s>`.
+        starts: number of special tokens before each sentence.
+        longest: maximum number of tokens, special tokens included.
+    """
+
+    def __init__(
+        self, first: FairseqDataset, second: FairseqDataset, starts: tuple[int, int], longest: int
+    ) -> None:
+        super().__init__(first)
+        self.second, self.starts, self.longest = second, starts, longest
+        self._sizes = np.minimum(first.sizes + second.sizes, longest)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """The pair with its special tokens."""
+        parts = self.dataset[index], self.second[index]
+        special = [start + 1 for start in self.starts]
+        first, second = (len(part) - own for part, own in zip(parts, special, strict=True))
+        kept = kept_lengths(first, second, max(0, self.longest - sum(special)))
+        rows = [
+            torch.cat([part[: start + size], part[-1:]])
+            for part, start, size in zip(parts, self.starts, kept, strict=True)
+        ]
+        return torch.cat(rows)[: self.longest]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(N,) the number of tokens of each pair."""
+        return self._sizes
+
+    def num_tokens(self, index: int) -> int:
+        """The number of tokens of a pair."""
+        return int(self._sizes[index])
+
+    def size(self, index: int) -> int:
+        """The number of tokens of a pair."""
+        return int(self._sizes[index])
+
+
 class TargetRows(FairseqDataset):
     """The target of each example from an array (N, ...); a batch is float32 (B, ...)."""
 
@@ -184,6 +216,13 @@ class TargetRows(FairseqDataset):
     def collater(self, samples: list[torch.Tensor]) -> torch.Tensor:
         """(B, ...)."""
         return torch.stack(samples)
+
+
+def _require_recorded(path: Path, folder: Path) -> None:
+    """Raise `UserError` if a file differs from its recorded checksum, if it has one."""
+    recorded = recorded_checksums(folder).get(path.absolute().relative_to(folder.absolute()).as_posix())
+    if recorded is not None and path.is_file():
+        require_recorded(path, sha256(path), recorded, folder)
 
 
 def load_label_sets(
@@ -215,8 +254,7 @@ def load_numbers(data: str, split: str) -> np.ndarray:
     path = Path(data) / "label" / f"{split}.label"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {WRITE_AGAIN}")
-    name = path.relative_to(data).as_posix()
-    require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
+    _require_recorded(path, Path(data))
     values = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
@@ -228,36 +266,17 @@ def load_numbers(data: str, split: str) -> np.ndarray:
     return np.array(values, dtype=np.float64)
 
 
-class SoftLabels(FairseqDataset):
-    """The class probabilities of the examples of a split, fp32 (K,); a batch is (B, K)."""
+def load_soft_labels(data: str, split: str, examples: int, labels: int, classes: int) -> TargetRows | None:
+    """The class probabilities of the examples of a split, fp32 (K,), if it has them.
 
-    def __init__(self, probabilities_NK: np.ndarray, classes: int) -> None:
-        """`classes` is K; further classes (--num-classes) have probability 0."""
-        missing = classes - probabilities_NK.shape[1]
-        self._probabilities_NK = np.pad(probabilities_NK, ((0, 0), (0, missing)))
-        self.sizes = np.ones(len(probabilities_NK), dtype=np.int64)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.from_numpy(self._probabilities_NK[index])
-
-    def __len__(self) -> int:
-        return len(self._probabilities_NK)
-
-    def collater(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        """(B, K)."""
-        return torch.stack(samples)
-
-
-def load_soft_labels(data: str, split: str, examples: int, labels: int, classes: int) -> SoftLabels | None:
-    """The soft labels of a split, if it has them; `labels` is the number of labels in the dictionary.
-
-    Raises `UserError` for a file that is corrupt, changed, or does not fit the examples and the labels.
+    `labels` is the number of labels in the dictionary, `classes` is K; the further classes of --num-classes
+    have probability 0. Raises `UserError` for a file that is corrupt, changed, or does not fit the examples
+    and the labels.
     """
     path = find_soft_labels(Path(data), split)
     if path is None:
         return None
-    name = path.relative_to(data).as_posix()
-    require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
+    _require_recorded(path, Path(data))
     try:
         found_NK = np.load(path, allow_pickle=False)
     except READ_ERRORS:
@@ -270,7 +289,7 @@ def load_soft_labels(data: str, split: str, examples: int, labels: int, classes:
     wrong = np.flatnonzero(~((found_NK >= 0).all(1) & (np.abs(found_NK.sum(1) - 1) < 1e-3)))
     if wrong.size:
         raise UserError(f"{path}, example {wrong[0] + 1}: not probabilities with the sum 1; {WRITE_AGAIN}")
-    return SoftLabels(found_NK, classes)
+    return TargetRows(np.pad(found_NK, ((0, 0), (0, classes - labels))))
 
 
 def verifying_checksums(load: Callable[..., Any], prefix: str, *args: Any, **kwargs: Any) -> Any:
@@ -280,9 +299,6 @@ def verifying_checksums(load: Callable[..., Any], prefix: str, *args: Any, **kwa
     """
     parent = Path(prefix).absolute().parent
     for folder in (parent, parent.parent):  # BIN for BIN/train, BIN/input0/train or BIN/shard0/train
-        recorded = recorded_checksums(folder)
         for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"), parent / "dict.txt"):
-            name = path.absolute().relative_to(folder).as_posix()
-            if name in recorded and path.is_file():
-                require_recorded(path, sha256(path), recorded[name], folder)
+            _require_recorded(path, folder)
     return load(prefix, *args, **kwargs)

@@ -61,7 +61,7 @@ from roberta_small.common.label_kinds import (
 )
 from roberta_small.fairseq_plugin.tasks.datasets import (
     KeepEosDataset,
-    SoftLabels,
+    ShortenedPairsDataset,
     TargetRows,
     check_labels,
     check_lengths,
@@ -71,7 +71,6 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
     load_soft_labels,
     load_split,
 )
-from roberta_small.fairseq_plugin.tasks.pairs import ShortenedPairsDataset
 from roberta_small.preprocess.dictionary import NO_SEPARATOR, PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -207,7 +206,9 @@ class SentenceClassificationTask(FairseqTask):
         tokens = self._shorten(text, split)
         check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
         pad = self.source_dictionary.pad()
-        soft = self._soft_labels(split, len(text))
+        trained = split in self.cfg.train_subset.split(",")
+        classes = len(self.class_names), self.cfg.num_classes
+        soft = load_soft_labels(self.cfg.data, split, len(text), *classes) if trained else None
         dataset: FairseqDataset = NestedDictionaryDataset(
             {
                 "id": IdDataset(),
@@ -223,7 +224,9 @@ class SentenceClassificationTask(FairseqTask):
             sizes=[tokens.sizes],
         )
         if not self.cfg.no_shuffle:
-            dataset = SortDataset(dataset, sort_order=[self._order(split, tokens)])
+            with data_utils.numpy_seed(self.cfg.seed):
+                shuffled = np.random.permutation(len(tokens))  # as in stock fairseq
+            dataset = SortDataset(dataset, sort_order=[shuffled if trained else tokens.sizes])
         logger.info("loaded %s: %d sentences", split, len(dataset))
         self.datasets[split] = dataset
         return dataset
@@ -240,13 +243,6 @@ class SentenceClassificationTask(FairseqTask):
         check_labels(data, split, labels, dictionary, self.class_names)
         target = StripTokenDataset(labels, id_to_strip=dictionary.eos())
         return OffsetTokensDataset(target, offset=-dictionary.nspecial)
-
-    def _soft_labels(self, split: str, examples: int) -> SoftLabels | None:
-        """The soft labels of a split that is trained on."""
-        if split not in self.cfg.train_subset.split(","):
-            return None
-        labels, classes = len(self.class_names), self.cfg.num_classes
-        return load_soft_labels(self.cfg.data, split, examples, labels, classes)
 
     def training_examples(self) -> list[tuple[torch.Tensor, Any]]:
         """Token ids (L,), int64, and target of each training example, without word dropout.
@@ -269,12 +265,6 @@ class SentenceClassificationTask(FairseqTask):
         ignore a part of the test set.
         """
         return super().get_batch_iterator(*args, **{**kwargs, "required_batch_size_multiple": 1})
-
-    def _order(self, split: str, tokens: FairseqDataset) -> np.ndarray:
-        """Sort keys: random for training, as in stock fairseq; the length for other splits."""
-        with data_utils.numpy_seed(self.cfg.seed):
-            shuffle = np.random.permutation(len(tokens))
-        return shuffle if split in self.cfg.train_subset.split(",") else tokens.sizes
 
     def _load_text(self, split: str, combine: bool, *, dropout: bool = True) -> FairseqDataset:
         """The sentences, or pairs of sentences, with initial and separator tokens."""

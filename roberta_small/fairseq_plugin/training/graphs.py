@@ -28,7 +28,7 @@ import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
+from roberta_small.fairseq_plugin.models.causal import CausalEncoder
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
