@@ -31,7 +31,7 @@ from roberta_small.fairseq_plugin.tasks import (  # noqa: E402
     language_modeling,  # noqa: F401
     sentence_classification,  # noqa: F401
 )
-from roberta_small.fairseq_plugin.training import optimizer, shared_adam, termination, time_budget  # noqa: E402, F401
+from roberta_small.fairseq_plugin.training import optimizer, termination, time_budget  # noqa: E402, F401
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers

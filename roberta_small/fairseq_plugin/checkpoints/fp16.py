@@ -72,8 +72,8 @@ def write(
             weights[name] = weight.half().contiguous()
         else:
             tied[name] = first
-    settings = json.loads(json.dumps({"args": state.get("args"), "cfg": state.get("cfg")}, default=_as_json))
-    configuration = json.dumps(_without_folders(settings) | {"tied": tied})
+    settings = _plain({"args": state.get("args"), "cfg": state.get("cfg")})
+    configuration = json.dumps(settings | {"tied": tied})
     metadata = {"format": "pt", "kind": FORMAT, "configuration": configuration}
     metadata["sha256"] = checksum(configuration, weights)
     atomic_write(target, save(weights, metadata))
@@ -122,20 +122,15 @@ def scale_embeddings(
     return weights | scaled | dict.fromkeys(tied, scaled[EMBEDDINGS[0]])
 
 
-def _as_json(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """A configuration as JSON has it; absolute paths become their last component: `/home/ann/text` -> `text`."""
     if isinstance(value, argparse.Namespace):
-        return {NAMESPACE: vars(value)}
+        return {NAMESPACE: _plain(vars(value))}
     if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=True, enum_to_str=True)
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} in a configuration of fairseq")
-
-
-def _without_folders(value: Any) -> Any:
-    """Reduce absolute paths to their last component: `/home/ann/data/corpus` -> `corpus`."""
+        value = OmegaConf.to_container(value, resolve=True, enum_to_str=True)
     if isinstance(value, dict):
-        return {name: _without_folders(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_folders(inner) for inner in value]
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    value = value.value if isinstance(value, Enum) else value
     return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value

@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import options, tasks
-from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks.masked_lm import MaskedLMTask
@@ -121,16 +120,6 @@ def embeddings(counts_VV: csr_matrix, dimensions: int, std: float, rng: np.rando
     return result.astype(np.float32)
 
 
-def count_split(data: Path, dictionary: Dictionary, window: int) -> tuple[np.ndarray, csr_matrix]:
-    """Counts of DATA/train: each token (V,), and co-occurrences (V, V) without the `</s>` of sentences."""
-    dataset = load_split(str(data), ".", "train", dictionary)
-    tokens_N = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
-    sentences_N = np.repeat(np.arange(len(dataset)), dataset.sizes)
-    inner_N = tokens_N != dictionary.eos()
-    pairs_VV = cooccurrences(tokens_N[inner_N], sentences_N[inner_N], len(dictionary), window)
-    return np.bincount(tokens_N, minlength=len(dictionary)), pairs_VV
-
-
 def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) -> None:
     """Write a checkpoint of an initialized model; `flags` are those of fairseq-train.
 
@@ -151,7 +140,12 @@ def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) ->
     encoder = model.encoder.sentence_encoder
     if learns_positions(encoder) and cfg.model.encoder_attention_heads < 2:
         raise UserError("--encoder-attention-heads 1: PPMI-SVD initialization needs two heads or more")
-    counts_V, pairs_VV = count_split(data, task.source_dictionary, window)
+    dictionary = task.source_dictionary
+    dataset = load_split(str(data), ".", "train", dictionary)
+    tokens_N = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
+    sentences_N = np.repeat(np.arange(len(dataset)), dataset.sizes)
+    inner_N = tokens_N != dictionary.eos()  # of sentences
+    pairs_VV = cooccurrences(tokens_N[inner_N], sentences_N[inner_N], len(dictionary), window)
     table, content = encoder.embed_tokens, content_dimensions(encoder)
     rng = np.random.default_rng(cfg.common.seed)
     factors = embeddings(pairs_VV, content, float(table.weight.detach().std()), rng)
@@ -159,7 +153,7 @@ def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) ->
         table.weight.zero_()
         table.weight[:, :content] = torch.from_numpy(factors)
         table.weight[table.padding_idx] = 0
-    initialize(model, counts_V)
+    initialize(model, np.bincount(tokens_N, minlength=len(dictionary)))
     if isinstance(task, MaskedLMTask):  # a masked token starts as its position only
         with torch.no_grad():
             table.weight[task.mask_idx] = 0
@@ -185,7 +179,14 @@ def initialize(model: Any, counts_V: np.ndarray) -> None:
             layer.self_attn.out_proj.weight.mul_(BRANCH_SCALE)
             layer.fc2.weight.mul_(BRANCH_SCALE)
         if learns_positions(encoder):
-            initialize_positions(encoder)
+            # Sinusoids in the last D dimensions, on the scale of the embeddings.
+            tokens, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
+            content = content_dimensions(encoder)
+            angles = torch.arange(len(positions))[:, None] * frequencies(tokens.shape[1] - content)
+            size = math.sqrt(2) * float(tokens[:, :content].std())  # a sine's deviation is 1 / sqrt(2)
+            positions.zero_()
+            positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
+            positions[encoder.embed_positions.padding_idx] = 0
         initialize_attention(encoder.layers[0].self_attn, content_dimensions(encoder))
 
 
@@ -207,17 +208,6 @@ def log_frequencies(counts_V: np.ndarray) -> np.ndarray:
     """Logarithm of each token's fraction of all occurrences, float32 (V,)."""
     counts_V = np.maximum(counts_V, MIN_COUNT)
     return np.log(counts_V / counts_V.sum()).astype(np.float32)
-
-
-def initialize_positions(encoder: Any) -> None:
-    """Write sinusoids into the last D dimensions of the position table, on the scale of the embeddings."""
-    tokens, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
-    content = content_dimensions(encoder)
-    angles = torch.arange(len(positions))[:, None] * frequencies(tokens.shape[1] - content)
-    size = math.sqrt(2) * float(tokens[:, :content].std())  # a sine has the standard deviation 1 / sqrt(2)
-    positions.zero_()
-    positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
-    positions[encoder.embed_positions.padding_idx] = 0
 
 
 def frequencies(dimensions: int) -> torch.Tensor:

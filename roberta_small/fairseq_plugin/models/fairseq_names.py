@@ -15,7 +15,7 @@ from typing import Any
 from fairseq.models.roberta.model import RobertaModel
 from fairseq.tasks import FairseqTask
 
-from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall, set_missing
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 TASK = "sentence_classification"
@@ -43,7 +43,7 @@ def with_plugin_flags(original: type[RobertaModel]) -> type[RobertaModel]:
             """Build the model for the arguments and the task."""
             if not (wants_plugin(args) or isinstance(task, SentenceClassificationTask)):
                 return original.build_model(args, task)
-            set_positions(args)
+            set_missing(args, max_positions=POSITIONS)
             return RobertaSmall.build_model(args, task)
 
     return Roberta
@@ -52,7 +52,7 @@ def with_plugin_flags(original: type[RobertaModel]) -> type[RobertaModel]:
 def with_positions(original: Callable[[Any], None], args: Any) -> None:
     """Replace an entry of `ARCH_CONFIG_REGISTRY`: 512 positions with --task sentence_classification."""
     if wants_plugin(args):
-        set_positions(args)
+        set_missing(args, max_positions=POSITIONS)
     original(args)
 
 
@@ -60,9 +60,3 @@ def wants_plugin(args: Any) -> bool:
     """Whether the arguments are for the plugin's task or contain one of its flags."""
     given = any(getattr(args, name, None) is not None for name in FLAGS)
     return given or getattr(args, "task", None) == TASK
-
-
-def set_positions(args: Any) -> None:
-    """Set the default of `--max-positions`."""
-    if getattr(args, "max_positions", None) is None:
-        args.max_positions = POSITIONS

@@ -92,12 +92,6 @@ def early_stopping() -> dict[str, float]:
     return {}
 
 
-def restore_early_stopping(state: dict[str, float]) -> None:
-    """Restore what `early_stopping` returned, as fairseq restores the best score of `save_checkpoint`."""
-    for function in _stopping_functions():
-        vars(function).update(state)
-
-
 def _stopping_functions() -> list[Callable[..., bool]]:
     modules = [sys.modules.get(name) for name in TRAIN_MODULES]
     functions = [getattr(module, "should_stop_early", None) for module in modules]
@@ -109,7 +103,8 @@ def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
     precision.restore(extra_state.get(PRECISION_KEY, {}))
     updates, max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
     stopping, patience = extra_state.get(STOPPING_KEY, {}), trainer.cfg.checkpoint.patience
-    restore_early_stopping(stopping)
+    for function in _stopping_functions():
+        vars(function).update(stopping)
     stopped = 0 < patience <= stopping.get("num_runs", 0)
     done = stopped or 0 < max_update <= updates
     iterator = extra_state["train_iterator"]

@@ -69,7 +69,7 @@ def starting_workers(single: Callable[..., None], cfg: FairseqConfig, main: Main
     """Replace `distributed.utils.call_main`: multi-process training on CPU, and one error for all workers.
 
     Runs `main(cfg, **kwargs)`, a command of fairseq, in each worker. A single process on a CPU gets its
-    number of threads here (`set_threads`).
+    number of threads here (`set_threads`). Raises `UserError` if there are fewer GPUs than workers.
     """
     launched = all(name in os.environ for name in LAUNCHED)
     settings = cfg.distributed_training
@@ -79,7 +79,14 @@ def starting_workers(single: Callable[..., None], cfg: FairseqConfig, main: Main
             set_threads()
         single(cfg, main, **kwargs)
         return
-    configure_workers(cfg)
+    # Defaults of fairseq that do not work for these workers.
+    if on_cpu(cfg):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # otherwise fairseq initializes a GPU in each worker
+        settings.distributed_backend = "gloo"
+    if settings.ddp_backend in ("c10d", "pytorch_ddp"):
+        settings.ddp_backend = "legacy_ddp"
+    # Otherwise the first worker sends the checkpoint as a pickle, which safe loading refuses.
+    cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
     if launched:
         settings.distributed_init_method = "env://"
         settings.distributed_world_size = count
@@ -87,38 +94,19 @@ def starting_workers(single: Callable[..., None], cfg: FairseqConfig, main: Main
         settings.device_id = int(os.environ.get("LOCAL_RANK", 0))
         settings.distributed_no_spawn = True
     elif not on_cpu(cfg):
-        infer_init_method(settings)
+        try:
+            utils.infer_init_method(settings)  # how the workers connect, on this machine or under Slurm
+        except AssertionError as error:
+            raise UserError(f"--distributed-world-size: {error}; or train on the CPU with --cpu") from None
     if settings.distributed_no_spawn:
         worker(settings.device_id, main, cfg, kwargs)
     else:
         start(cfg, main, kwargs)
 
 
-def configure_workers(cfg: FairseqConfig) -> None:
-    """Override the defaults of fairseq that do not work for these workers."""
-    if on_cpu(cfg):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # otherwise fairseq initializes a GPU in each worker
-        cfg.distributed_training.distributed_backend = "gloo"
-    if cfg.distributed_training.ddp_backend in ("c10d", "pytorch_ddp"):
-        cfg.distributed_training.ddp_backend = "legacy_ddp"
-    # Otherwise the first worker sends the checkpoint as a pickle, which safe loading refuses.
-    cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
-
-
 def on_cpu(cfg: FairseqConfig) -> bool:
     """Whether the training runs on the CPU."""
     return cfg.common.cpu or not torch.cuda.is_available()
-
-
-def infer_init_method(settings: Any) -> None:
-    """Let fairseq choose how the workers of GPUs connect, on this machine or under Slurm.
-
-    Raises `UserError` if there are fewer GPUs than workers.
-    """
-    try:
-        utils.infer_init_method(settings)
-    except AssertionError as error:
-        raise UserError(f"--distributed-world-size: {error}; or train on the CPU with --cpu") from None
 
 
 def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
@@ -164,19 +152,15 @@ def worker(index: int, main: Main, cfg: FairseqConfig, kwargs: dict[str, Any]) -
         message = message_of(error)
         if message is None:
             time.sleep(GRACE_SECONDS)
-        if first_to_fail():
+        try:
+            first = torch.distributed.distributed_c10d._get_default_store().add("failed", 1) == 1
+        except (ValueError, RuntimeError):  # the workers are not connected, or the store's worker has exited
+            first = True
+        if first:
             print(message or traceback.format_exc(), file=sys.stderr, flush=True)
         else:
             time.sleep(GRACE_SECONDS)  # exiting now would end the first worker before it has reported
         sys.exit(1)
-
-
-def first_to_fail() -> bool:
-    """Whether this worker is the first to call this function."""
-    try:
-        return torch.distributed.distributed_c10d._get_default_store().add("failed", 1) == 1
-    except (ValueError, RuntimeError):  # the workers are not connected yet, or the store's worker has exited
-        return True
 
 
 def skipping_empty_batches(

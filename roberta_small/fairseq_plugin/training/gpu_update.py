@@ -145,7 +145,7 @@ class GpuUpdate:
             return
         assert self._scaling is not None
         groups = self._groups()
-        if self._can_be_recorded():
+        if self._shared() and sum(p.numel() for p in self._shared()) <= LARGEST:
             self._record(groups, self._scaling)
         else:
             self._update(groups, self._scaling)
@@ -216,9 +216,6 @@ class GpuUpdate:
         """The gradients, if they are those to which the graphs of the passes write; else nothing."""
         written = self.recorder.gradients if self.recorder is not None else {}
         return written if all(p.grad is written.get(p) for p in self._parameters()) else {}
-
-    def _can_be_recorded(self) -> bool:
-        return bool(self._shared()) and sum(p.numel() for p in self._shared()) <= LARGEST
 
     def _record(self, groups: list[Group], scaling: Scaling) -> None:
         """Record this update, and replay it; if that fails, or if its results differ, call its operations."""

@@ -13,8 +13,7 @@ everything is read at once.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -89,46 +88,32 @@ class Update:
             for name, value in output.items()
             if torch.is_tensor(value) and value.device == norm.device
         ]
-        self._copies = HostCopies([norm, *(output[name] for output, name in self._places)])
+        tensors = [norm, *(output[name] for output, name in self._places)]
+        self._like = [(x.shape, x.dtype) for x in tensors]
+        flat = torch.cat([x.detach().flatten().double() for x in tensors])  # exact for counts up to 2^53
+        self._flat = flat.to("cpu", non_blocking=True)  # nothing waits for it before it is needed
+        self._copied = torch.cuda.Event()
+        self._copied.record()
 
     def log(self) -> Any:
         """Log the update, and return what fairseq returns. Raises `UserError` if training has diverged."""
-        norm, *values = self._copies.wait()
+        self._copied.synchronize()
+        parts = self._flat.split([shape.numel() for shape, _ in self._like])
+        norm, *values = (x.view(shape).to(dtype) for x, (shape, dtype) in zip(parts, self._like, strict=True))
         if not norm.isfinite():
             raise UserError(termination.divergence(self._trainer, termination.NOT_FINITE, self._number))
         for (output, name), value in zip(self._places, values, strict=True):
             output[name] = value
-        with logging_to(self._aggregators):
+        now = metrics._active_aggregators.copy()
+        self._activate(self._aggregators)  # what was active when the update was made
+        try:
             logged = self._log(self._trainer, self._outputs, self._sample_size, norm)
+        finally:
+            self._activate(now)
         termination.check_loss(self._trainer, logged, self._number)
         return logged
 
-
-class HostCopies:
-    """Copies of small tensors on the CPU, for which nothing waits before they are needed."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        self._like = [(x.shape, x.dtype) for x in tensors]
-        flat = torch.cat([x.detach().flatten().double() for x in tensors])  # exact for counts up to 2^53
-        self._flat = flat.to("cpu", non_blocking=True)
-        self._copied = torch.cuda.Event()
-        self._copied.record()
-
-    def wait(self) -> list[Tensor]:
-        """The copies, of the original shapes and dtypes."""
-        self._copied.synchronize()
-        parts = self._flat.split([shape.numel() for shape, _ in self._like])
-        return [x.view(shape).to(dtype) for x, (shape, dtype) in zip(parts, self._like, strict=True)]
-
-
-@contextlib.contextmanager
-def logging_to(aggregators: dict[str, MetersDict]) -> Iterator[None]:
-    """A context in which metrics are logged to what was active when an update was made."""
-    now = metrics._active_aggregators.copy()
-    metrics._active_aggregators.clear()
-    metrics._active_aggregators.update(aggregators)
-    try:
-        yield
-    finally:
+    @staticmethod
+    def _activate(aggregators: dict[str, MetersDict]) -> None:
         metrics._active_aggregators.clear()
-        metrics._active_aggregators.update(now)
+        metrics._active_aggregators.update(aggregators)

@@ -2,7 +2,7 @@
 
 import torch
 
-from roberta_small.fairseq_plugin.training.shared_adam import SharedAdam
+from roberta_small.fairseq_plugin.training.optimizer import SharedAdam
 
 BETAS, EPS = (0.9, 0.98), 1e-8
 
