@@ -123,7 +123,7 @@ def scale_embeddings(
 
 
 def _plain(value: Any) -> Any:
-    """A configuration as JSON has it; absolute paths become their last component: `/home/ann/text` -> `text`."""
+    """A configuration as JSON has it, of absolute paths the last component: `/home/ann/text` -> `text`."""
     if isinstance(value, argparse.Namespace):
         return {NAMESPACE: _plain(vars(value))}
     if OmegaConf.is_config(value):

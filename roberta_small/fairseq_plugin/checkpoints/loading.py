@@ -111,14 +111,10 @@ READ_ERRORS = (
 )
 """Raised by torch and NumPy for files that are truncated, empty or in another format."""
 ZIP_MAGIC = b"PK\x03\x04"
-LOCAL_HEADER = 30
-"""Bytes before the name of a member in a zip archive (APPNOTE 4.3.7)."""
-LOCAL_LENGTHS = 26
-"""Offset of the lengths of its name and of the field after it."""
-CHUNK = 1 << 20
-"""Bytes of a compressed member that are read at a time."""
-PORTION = 16 << 20
-"""Bytes of a mapped file that are in memory at a time."""
+LOCAL_HEADER, LOCAL_LENGTHS = 30, 26
+"""Of a zip member (APPNOTE 4.3.7): bytes before its name, offset of the lengths of name and extra field."""
+CHUNK, PORTION = 1 << 20, 16 << 20
+"""Bytes that are in memory at a time: of a compressed member, of a mapped file."""
 
 
 def allow_fairseq_objects() -> None:

@@ -14,6 +14,7 @@ Shapes: B sentences or blocks, L length of the longest, M positions with a targe
 scores, C embedding size, V vocabulary size, n positions at a time.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -163,23 +164,36 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss, bag_loss = torch.zeros((), device=x_NC.device), torch.zeros((), device=x_NC.device)
             sizes = sizes_of(x_NC.device.type)
             rows = max(1, sizes.loss_block_bytes // (len(weight) * weight.element_size()))
+            targets = len(target_M)
             for block in _slices(0, len(x_NC), rows):
                 scores = x_NC.new_empty(block.stop - block.start, len(weight))
-                for part in _parts(block, len(target_M), sizes.loss_rows):
+                split = min(max(block.start, targets), block.stop)  # where the bags begin
+                parts = (
+                    _slices(block.start, split, sizes.loss_rows),
+                    _slices(split, block.stop, sizes.loss_rows),
+                )
+                for part in itertools.chain(*parts):
                     out = scores[part.start - block.start : part.stop - block.start]
                     torch.addmm(bias, x_NC[part], weight.t(), out=out)
-                    probs, log_sums = softmax_and_log_sum(out)
-                    if part.start < len(target_M):
+                    # The sum is computed from the largest probability, exp(largest score) / sum, which cannot
+                    # underflow. So the exponentials are computed only once.
+                    probs = F.softmax(out, -1, dtype=torch.float32)
+                    log_sums = out.amax(1, keepdim=True).float() - probs.amax(1, keepdim=True).log()
+                    # `probs` becomes the gradient of the scores: softmax minus one at the target, or weighted
+                    # softmax minus bag.
+                    if part.start < targets:
                         target = target_M[part]
                         loss += (log_sums - out.gather(1, target[:, None]).float()).sum()
-                        if grads is not None:
-                            grads.through_loss(probs, target, out)
+                        probs[torch.arange(len(target), device=target.device), target] -= 1.0
                     else:
                         assert bags_BV is not None  # rows beyond the targets are those of the bags
-                        bags = bags_BV[part.start - len(target_M) : part.stop - len(target_M)]
-                        bag_loss += (bags.sum(1, keepdim=True) * log_sums).sum() - (bags * out).sum()
-                        if grads is not None:
-                            grads.through_bag_loss(probs, bags, out)
+                        bags = bags_BV[part.start - targets : part.stop - targets]
+                        sums = bags.sum(1, keepdim=True)
+                        bag_loss += (sums * log_sums).sum() - (bags * out).sum()
+                        probs.mul_(sums).sub_(bags)
+                    if grads is not None:
+                        grads.bias += probs.sum(dim=0)
+                        out.copy_(probs)
                 if grads is not None:
                     grads.through_product(block, x_NC[block], weight, scores)
         ctx.on_cpu = x_NC.device.type == "cpu"
@@ -191,31 +205,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # Not kept in ctx, so that autograd does not copy the 65 MB of the embeddings.
         grads, ctx.grads = ctx.grads, None
         if not ctx.on_cpu or gradient != 1.0:  # a GPU would wait for the comparison
-            grads.scale(gradient)
+            for grad in (grads.x, grads.weight, grads.bias):
+                grad *= gradient
         return grads.x, grads.release_weight(), grads.bias, None, None, None
-
-
-def softmax_and_log_sum(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax (n, V) and log-sum-exp (n, 1) of scores (n, V), both in fp32.
-
-    The sum is computed from the largest probability, exp(largest score) / sum, which cannot underflow. So the
-    exponentials are computed only once.
-    """
-    probs = F.softmax(scores, -1, dtype=torch.float32)
-    return probs, scores.amax(1, keepdim=True).float() - probs.amax(1, keepdim=True).log()
 
 
 def _slices(start: int, stop: int, step: int) -> Iterator[slice]:
     """Consecutive slices of `step` elements from `start` to `stop`; the last can be shorter."""
     for at in range(start, stop, step):
         yield slice(at, min(at + step, stop))
-
-
-def _parts(block: slice, targets: int, rows: int) -> Iterator[slice]:
-    """Slices of at most `rows` positions of a block, split at position `targets`, where the bags begin."""
-    split = min(max(block.start, targets), block.stop)
-    yield from _slices(block.start, split, rows)
-    yield from _slices(split, block.stop, rows)
 
 
 class _Gradients:
@@ -230,18 +228,6 @@ class _Gradients:
         if not len(x_NC):
             self.weight.zero_()
 
-    def through_loss(self, probs: Tensor, target: Tensor, out: Tensor) -> None:
-        """Write the gradient of the scores to `out`: softmax minus one at the target. Overwrites `probs`."""
-        probs[torch.arange(len(target), device=target.device), target] -= 1.0
-        self.bias += probs.sum(dim=0)
-        out.copy_(probs)
-
-    def through_bag_loss(self, probs: Tensor, bags: Tensor, out: Tensor) -> None:
-        """Write the gradient of the scores to `out`: weighted softmax minus bag. Overwrites `probs`."""
-        probs.mul_(bags.sum(1, keepdim=True)).sub_(bags)
-        self.bias += probs.sum(dim=0)
-        out.copy_(probs)
-
     def through_product(self, block: slice, x: Tensor, weight: Tensor, grad_scores: Tensor) -> None:
         """Backpropagate the gradient of a block's scores through the matrix product."""
         torch.mm(grad_scores, weight, out=self.x[block])
@@ -252,11 +238,6 @@ class _Gradients:
                 grad_weight.copy_(part.t() @ x)  # the first block initializes the memory
             else:
                 grad_weight += part.t() @ x
-
-    def scale(self, factor: Tensor) -> None:
-        """Multiply all gradients by the gradient of the loss."""
-        for grad in (self.x, self.weight, self.bias):
-            grad *= factor
 
     def release_weight(self) -> Tensor | None:
         """The gradient of the output matrix for autograd, or None if it is already in `parameter.grad`.

@@ -132,9 +132,12 @@ class SentenceClassificationConfig(FairseqDataclass):
 
 @register_task("sentence_classification", dataclass=SentenceClassificationConfig)
 class SentenceClassificationTask(FairseqTask):
-    """Sentence classification with a dictionary for the text and one for the class names.
+    """Sentence classification.
 
-    `scaling` is that of numeric labels.
+    Attributes:
+        dictionary: that of the text, with `<mask>`.
+        label_dictionary: that of the class names.
+        scaling: that of numeric labels.
     """
 
     pads_right = True
@@ -148,7 +151,7 @@ class SentenceClassificationTask(FairseqTask):
     ) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
-        self._label_dictionary = labels
+        self.label_dictionary = labels
         self.scaling = scaling or Scaling()
 
     @classmethod
@@ -361,11 +364,6 @@ class SentenceClassificationTask(FairseqTask):
     def target_dictionary(self) -> Dictionary:
         """The dictionary of the text; fairseq requires this property."""
         return self.dictionary
-
-    @property
-    def label_dictionary(self) -> Dictionary:
-        """The dictionary of the labels."""
-        return self._label_dictionary
 
 
 def requested_kind(cfg: SentenceClassificationConfig) -> LabelKind:

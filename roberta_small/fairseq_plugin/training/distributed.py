@@ -8,14 +8,9 @@ fairseq distributes the batches in turn, so N workers make the same updates as o
 `--update-freq`, up to the order of summation. The masks of `masked_lm` depend only on the seed, the epoch and
 the block (fairseq/data/mask_tokens_dataset.py), not on the worker; only dropout differs.
 
-fairseq supports this for GPUs and starts one process for each. This module adds the CPU, and on both
-
-- uses `legacy_ddp` to sum gradients: torch's `DistributedDataParallel` does not exchange gradients for
-  `masked_lm_loss`, which is not the model's `forward`, and fails if the loss does not use a head;
-- leaves parameters that no worker uses unchanged (`keeping_missing_gradients`);
-- counts every sentence in the last update of an epoch (`skipping_empty_batches`);
-- seeds dropout differently for each worker (`seeding_each_worker`);
-- reports a failure once, by the worker that failed first, and stops all workers (`worker`, `start`).
+fairseq supports this for GPUs and starts one process for each. This module adds the CPU. On both, it
+uses `legacy_ddp` to sum gradients: torch's `DistributedDataParallel` does not exchange gradients for
+`masked_lm_loss`, which is not the model's `forward`, and fails if the loss does not use a head.
 """
 
 from __future__ import annotations
