@@ -65,11 +65,6 @@ def test_embeddings_factorize_the_ppmi_matrix():
     assert distances[0] / distances[0].max() == pytest.approx(distances[1] / distances[1].max(), abs=1e-5)
 
 
-def test_log_frequencies_are_smoothed():
-    fractions = np.exp(ppmi_svd.log_frequencies(np.array([6, 0, 3])))
-    assert fractions == pytest.approx(np.array([6, 0.1, 3]) / 9.1, rel=1e-6)
-
-
 @pytest.mark.parametrize("offset", [-2, -1, 1, 3])
 def test_shift_maps_positions_to_later_ones(offset):
     angles = torch.arange(10)[:, None] * ppmi_svd.frequencies(8)

@@ -11,7 +11,7 @@ from torch import nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import attention
-from roberta_small.fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall, without_mask
+from roberta_small.fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 
 KINDS = (CausalLmSmall, CausalRobertaSmall)
@@ -212,33 +212,11 @@ def test_the_gpu_code_path_gives_the_same_logits_and_gradients(gpu_path, monkeyp
         torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_attention_dropout_is_applied_only_in_training():
-    torch.manual_seed(0)
-    qkv = torch.randn(8, 3 * WIDTH)
-    kept, dropped = (attention.attend(qkv, [5, 2], HEADS, p, causal=True) for p in (0.0, 0.5))
-    assert torch.equal(kept[7:], torch.zeros(1, WIDTH))
-    assert not torch.equal(kept, dropped)
-    model, tokens = build(CausalRobertaSmall, attention_dropout=0.5, dropout=0.0), sentences()
-    assert torch.equal(model(tokens)[0], model(tokens)[0])
-    model.train()
-    assert not torch.equal(model(tokens)[0], model(tokens)[0])
-
-
 def test_bf16_is_close_to_fp32():
     tokens = sentences()
     fp32, bf16 = (build(CausalLmSmall, precision=p) for p in ("fp32", "bf16"))
     torch.testing.assert_close(bf16(tokens)[0].float(), fp32(tokens)[0], rtol=0.1, atol=0.1)
     assert not torch.equal(bf16(tokens)[0].float(), fp32(tokens)[0])
-
-
-def test_without_mask_copies_the_dictionary():
-    original = dictionary(5)
-    assert without_mask(original) is original
-    original.add_symbol("<mask>")
-    smaller = without_mask(original)
-    assert (len(smaller), len(original)) == (9, 10)
-    assert smaller.index("<mask>") == smaller.unk()
-    assert original.index("<mask>") == 9
 
 
 @pytest.mark.parametrize(

@@ -58,18 +58,6 @@ def test_the_loss_of_distant_scores_is_finite():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_the_loss_in_bf16_is_close_to_fp32():
-    (x, weight, bias), target = tensors()
-    theirs = F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum")
-    ours, _ = linear_cross_entropy(x.bfloat16(), weight, bias, target)
-    assert ours.dtype == torch.float32
-    assert ours.item() == pytest.approx(theirs.item(), rel=0.01)
-    grads = [torch.autograd.grad(loss, (x, weight, bias)) for loss in (ours, theirs)]
-    for a, b in zip(*grads, strict=True):
-        assert a.dtype == torch.float32
-        torch.testing.assert_close(a, b, rtol=0.1, atol=0.15)
-
-
 def test_loss_and_bias_gradient_of_bf16_scores_are_computed_in_fp32():
     (x, weight, bias), target = tensors()
     half = [t.detach().bfloat16() for t in (x, weight, bias)]

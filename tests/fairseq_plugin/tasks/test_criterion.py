@@ -66,7 +66,7 @@ def reduced(*worker_outputs):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_metrics_over_batches_and_workers_equal_scikit_learn(classes, seed):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, 60).tolist()
@@ -86,11 +86,6 @@ def test_metrics_of_a_single_class_equal_scikit_learn(labels, predicted):
     logged = reduced([logging_output(labels, predicted, 2)])
     assert logged["mcc"] == sklearn.matthews_corrcoef(labels, predicted)
     assert logged["macro_f1"] == pytest.approx(sklearn.f1_score(labels, predicted, average="macro"))
-
-
-def test_values_are_not_rounded():
-    logged = reduced([logging_output([0] * 7, [0, 0, 0, 0, 0, 1, 1], 2)])
-    assert logged["accuracy"] == 500 / 7
 
 
 def test_a_checkpoint_restores_the_confusion_matrix():
