@@ -63,11 +63,6 @@ ARCHITECTURES = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("architecture") / "data")
-
-
 def checkpoint(data, path, *flags):
     """A classifier's checkpoint, as fairseq-train writes it."""
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags])

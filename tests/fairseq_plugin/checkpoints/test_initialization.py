@@ -18,11 +18,6 @@ from tests.support.data_folders import write_data, write_dictionary
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
 
-@pytest.fixture
-def data(tmp_path):
-    return write_data(tmp_path / "data")
-
-
 def start(data, save_dir, *flags):
     """Build the trainer and load the initial checkpoint, as `fairseq-train` does; returns the trainer."""
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", save_dir, *flags])

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 
 from roberta_small.common.errors import UserError
@@ -13,47 +12,12 @@ from roberta_small.fairseq_plugin.models import attention
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.training import precision
-
-HEAD = "sentence_classification_head"
-LENGTHS = (20, 3, 11, 1, 14)
-PAD = 1
-# Rounding of fp32 sums in another order; logits and gradients are of size 0.1 to 10.
-TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
-
-
-def dictionary(tokens=50):
-    result = Dictionary()
-    for i in range(tokens):
-        result.add_symbol(f"token{i}")
-    return result
-
-
-def arguments(**changes):
-    sizes = {
-        "encoder_layers": 3,
-        "encoder_embed_dim": 24,
-        "encoder_ffn_embed_dim": 40,
-        "encoder_attention_heads": 4,
-        "max_positions": 32,
-        "precision": "fp32",
-    }
-    return argparse.Namespace(**{**sizes, **changes})
+from tests.support import networks
+from tests.support.networks import HEAD, LENGTHS, PAD, TOLERANCE, dictionary, sentences
 
 
 def build(kind=RobertaSmall, **changes):
-    torch.manual_seed(0)
-    model = kind.build_model(arguments(**changes), SimpleNamespace(source_dictionary=dictionary()))
-    model.register_classification_head(HEAD, num_classes=3)
-    return model.eval()
-
-
-def sentences(lengths=LENGTHS):
-    """Token ids (B, L), padded on the right."""
-    torch.manual_seed(1)
-    tokens = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(tokens, lengths, strict=True):
-        row[:length] = torch.randint(4, 50, (length,))
-    return tokens
+    return networks.build(kind, 3, **changes)
 
 
 def logits_and_gradients(model, tokens):
