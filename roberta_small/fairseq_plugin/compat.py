@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from roberta_small.common.cli import Parser
-from roberta_small.common.errors import report_errors
 from roberta_small.common.install_fairseq import CHANGES, VERSION
 from roberta_small.common.tables import markdown
 
@@ -93,8 +90,8 @@ PATCHES = (
     Patch("fairseq.distributed.utils.call_main", "training.distributed:starting_workers"),
     Patch("fairseq.tasks.masked_lm.get_whole_word_mask", "tasks.language_modeling:marking_word_starts"),
     Patch("fairseq.tasks.masked_lm.MaskedLMTask.__init__", "tasks.language_modeling:setting_args"),
-    *(Patch(f"{MODELS}[{name}]", "models.fairseq_names:with_plugin_flags") for name in ARCHITECTURES),
-    *(Patch(f"{DEFAULTS}[{name}]", "models.fairseq_names:with_positions") for name in ARCHITECTURES),
+    *(Patch(f"{MODELS}[{name}]", "models.roberta:with_plugin_flags") for name in ARCHITECTURES),
+    *(Patch(f"{DEFAULTS}[{name}]", "models.roberta:with_positions") for name in ARCHITECTURES),
 )
 
 
@@ -185,18 +182,5 @@ def table() -> str:
     return f"{markdown(columns, rows, 'l')}\n{note}"
 
 
-@report_errors
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of replaced functions."""
-    Parser(
-        prog="python -m roberta_small.fairseq_plugin.compat",
-        description="List the functions of fairseq that the plugin replaces, with the reason and the\n"
-        "version that each replacement was written against.",
-        examples="example:\n  python -m roberta_small.fairseq_plugin.compat",
-    ).parse_args(arguments)
-    print(table())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(table())

@@ -3,10 +3,7 @@
 A checkpoint of a small model has 90 MB and is a pickle. The exported file has 46 MB, cannot contain code, and
 loads wherever fairseq takes a checkpoint (`--restore-file`, `train --pretrained`, `from_pretrained`). Its
 metadata contain the configuration as JSON, with absolute paths reduced to their last component, and a
-checksum of configuration and weights. Rounding to IEEE 754 binary16 changes a weight by at most 1 part in
-2,048.
-
-    roberta-small export fairseq pretrained/run/model.pt --out pretrained/mine/model.safetensors
+checksum of both. Rounding to IEEE 754 binary16 changes a weight by at most 1 part in 2,048.
 """
 
 from __future__ import annotations
@@ -50,9 +47,7 @@ def write(
     """Write weights and configuration of the checkpoint `source` to the safetensors file `target`.
 
     If a dict.txt is next to `source`, it is copied next to `target`, so that data can be compared with it
-    later; an existing dict.txt is not overwritten. For `embedding_scale` see `scale_embeddings`.
-
-    Raises `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of
+    later; an existing dict.txt is not overwritten. For `embedding_scale` see `scale_embeddings`. Raises `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of
     fp16.
     """
     state = load_checkpoint(source, optimizer=False)
@@ -92,9 +87,7 @@ def scale_embeddings(
     The LayerNorm after the embeddings cancels the factor, up to its epsilon. If the LM head is tied to the
     token embeddings, the norm before it is divided by `scale`, so that its scores stay the same too.
 
-    Returns a new dictionary in which tied weights are still tied; `weights` is not modified.
-
-    Raises `UserError` if `scale` is not a positive number or is so small that the epsilon would dominate, and
+    Returns a new dictionary in which tied weights are still tied; `weights` is not modified. Raises `UserError` if `scale` is not a positive number or is so small that the epsilon would dominate, and
     for a model without learned positions or without a norm after its embeddings, where scaling would change
     the model.
     """

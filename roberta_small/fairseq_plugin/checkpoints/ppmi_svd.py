@@ -16,9 +16,6 @@ The other weights are initialized so that these embeddings have an effect before
 
 `roberta-small pretrain --start` takes the checkpoint. It works for masked and for left-to-right models.
 
-    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --out start.pt
-    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --window 40 --out start.pt \\
-        --encoder-layers 2
     python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --out causal.pt \\
         --task language_modeling --arch causal_lm_small
 

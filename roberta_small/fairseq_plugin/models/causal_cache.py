@@ -51,17 +51,10 @@ class Cache:
 def next_scores(
     model: CausalRobertaSmall, tokens_BN: Tensor, positions_BN: Tensor, lengths_B: Tensor, cache: Cache
 ) -> Tensor:
-    """Scores of the token that follows the last new token of each sentence; evaluation mode only.
+    """Scores (B, V), fp32, of the token that follows the new tokens of each sentence; evaluation mode only.
 
-    Args:
-        model: a language model.
-        tokens_BN: the new tokens, int64, padded on the right.
-        positions_BN: their positions in their sentences, int64, counted from 0.
-        lengths_B: the number of new tokens of each sentence, int64, at least 1.
-        cache: the earlier tokens of the sentences; the new ones are added.
-
-    Returns:
-        (B, V), fp32.
+    The new tokens, int64, are padded on the right; `lengths_B` are their numbers, at least 1, and
+    `positions_BN` their positions in their sentences, from 0. They are added to the cache.
     """
     with precision.computing(model, tokens_BN.device):
         x_BNC = advance(model.encoder.sentence_encoder, tokens_BN, positions_BN, cache)

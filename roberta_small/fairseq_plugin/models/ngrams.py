@@ -138,10 +138,7 @@ class NgramHead(nn.Module):
         return logits_BK + self.out_proj.bias
 
     def values(self, src_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The distinct buckets of each text, (D,): row of `src_tokens`, bucket, x_j * s_j and count c_j.
-
-        Rows and buckets are int64, the others float32.
-        """
+        """The distinct buckets of each text, (D,): row, bucket (int64), x_j * s_j and c_j (float32)."""
         text_D, bucket_D, count_D = self.occurrences(src_tokens)
         tfidf_D = (1 + count_D.log()) * self.idf[bucket_D]
         square_B = tfidf_D.new_zeros(len(src_tokens)).index_add_(0, text_D, tfidf_D.square())

@@ -194,16 +194,11 @@ class Packing:
             torch.tensor(kernel_offsets(lengths, tokens + padding), dtype=torch.int32),
             torch.tensor(rows) if len(rows) < len(lengths_B) else None,
         )
-        return found.to(src_tokens.device)
-
-    def to(self, device: torch.device) -> Packing:
-        """The same on a device."""
-        if device.type == "cpu":
-            return self
+        device = src_tokens.device
         moved: dict[str, Any] = {
-            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(self).items()
+            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(found).items()
         }
-        return Packing(**moved)
+        return found if device.type == "cpu" else cls(**moved)
 
     @property
     def tokens(self) -> int:

@@ -66,11 +66,6 @@ ONE_HEAD = ("causal_lm_small", "causal_roberta_small")
 """Left-to-right architectures, whose classifiers have no LM head."""
 
 
-def components(arch: str) -> tuple[Component, ...]:
-    """The components of an architecture."""
-    return LEFT_TO_RIGHT if arch == "causal_lm_small" else COMPONENTS
-
-
 def formula_value(formula: str, sizes: dict[str, int]) -> int:
     """Value of a formula for the given sizes; raises `ValueError` for other expressions."""
     if not re.fullmatch(r"[VPLCFK0-9+*() ]+", formula):
@@ -114,7 +109,8 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
 
 def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], dict[str, int]]:
     """Rows (component, formula, value, measured count) and the named totals, computed by formula."""
-    parts, model = components(args.arch), build(args)
+    parts = LEFT_TO_RIGHT if args.arch == "causal_lm_small" else COMPONENTS
+    model = build(args)
     counts = measured(model, parts)
     model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
     counts |= measured(model, parts)  # a left-to-right classifier has no LM head

@@ -86,19 +86,22 @@ def check_labels(
     data: str, split: str, labels: FairseqDataset, dictionary: Dictionary, names: list[str]
 ) -> None:
     """Raise `UserError` unless each sentence has one label, which the label dictionary contains."""
-    where = f"{Path(data) / 'label' / split}.bin, sentence"
     wrong = np.flatnonzero(np.asarray(labels.sizes) != 2)
     if wrong.size:
-        raise UserError(
-            f"{where} {wrong[0] + 1}: {labels.sizes[wrong[0]] - 1} labels instead of one; {WRITE_AGAIN}"
-        )
+        where = f"{Path(data) / 'label' / split}.bin, sentence {wrong[0] + 1}"
+        raise UserError(f"{where}: {labels.sizes[wrong[0]] - 1} labels instead of one; {WRITE_AGAIN}")
     first, end = dictionary.nspecial, dictionary.nspecial + len(names)
     for index in range(len(labels)):
         if not first <= int(labels[index][0]) < end:
-            raise UserError(
-                f"{where} {index + 1}: label not in {Path(data) / 'label' / 'dict.txt'}, "
-                f"which has {', '.join(names[:10])}; correct the label and {WRITE_AGAIN}"
-            )
+            raise _unknown_label(data, split, index, names)
+
+
+def _unknown_label(data: str, split: str, index: int, names: list[str]) -> UserError:
+    folder = Path(data) / "label"
+    return UserError(
+        f"{folder / split}.bin, sentence {index + 1}: label not in {folder / 'dict.txt'}, which has "
+        f"{', '.join(names[:10])}; correct the label and {WRITE_AGAIN}"
+    )
 
 
 def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -> None:
@@ -161,10 +164,8 @@ class KeepEosDataset(BaseWrapperDataset):
 class ShortenedPairsDataset(BaseWrapperDataset):
     """Pairs of at most `longest` tokens, (L,), int64: the longer text is shortened first.
 
-    Args:
-        first, second: the sentences with their special tokens; the last token is `</s>`.
-        starts: number of special tokens before each sentence.
-        longest: maximum number of tokens, special tokens included.
+    `first` and `second` are the texts with special tokens, `starts` the number of these before each text; the
+    last token is `</s>`.
     """
 
     def __init__(
@@ -175,7 +176,6 @@ class ShortenedPairsDataset(BaseWrapperDataset):
         self._sizes = np.minimum(first.sizes + second.sizes, longest)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """The pair with its special tokens."""
         parts = self.dataset[index], self.second[index]
         special = [start + 1 for start in self.starts]
         first, second = (len(part) - own for part, own in zip(parts, special, strict=True))
@@ -237,11 +237,7 @@ def load_label_sets(
     for index in range(len(labels)):
         ids = labels[index][:-1].numpy() - dictionary.nspecial  # without </s>
         if ids.size and not ((ids >= 0) & (ids < len(names))).all():
-            raise UserError(
-                f"{Path(data) / 'label' / split}.bin, sentence {index + 1}: label not in "
-                f"{Path(data) / 'label' / 'dict.txt'}, which has {', '.join(names[:10])}; correct the label "
-                f"and {WRITE_AGAIN}"
-            )
+            raise _unknown_label(data, split, index, names)
         targets_NK[index, ids] = True
     return targets_NK
 

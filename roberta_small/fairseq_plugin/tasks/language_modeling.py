@@ -101,6 +101,8 @@ class FastMaskedLmCriterion(FairseqCriterion):
         sizes = args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim
         vocab_size = model.encoder.sentence_encoder.embed_tokens.num_embeddings
         head = parameters.masked_lm_head(args.encoder_embed_dim, vocab_size, scored)
+        if not hasattr(model.encoder.lm_head, "dense"):  # a linear head lacks the layer (C, C)
+            head -= 6.0 * scored * args.encoder_embed_dim**2
         squares = float(sum(length**2 for length in lengths))
         return parameters.encoder(*sizes, float(sum(lengths)), squares) + head
 
@@ -137,12 +139,10 @@ def linear_cross_entropy(
         x_NC: features. Matrix products are computed in their dtype; softmax, loss and the gradients of weight
             and bias in fp32.
         weight_VC: output matrix. If it has an attribute `spare_grad`, its gradient is written to that tensor.
-        bias_V: output bias.
         target_M: targets of the first M positions, int64.
         bags_BV: soft targets of the other positions: a weight for every vocabulary entry, fp32.
 
-    Returns:
-        The loss, including that of the bags, and the loss of the bags alone, which has no gradient.
+    Returns the loss, including that of the bags, and the loss of the bags alone, which has no gradient.
     """
     return _LinearCrossEntropy.apply(x_NC, weight_VC, bias_V, target_M, bags_BV, torch.is_grad_enabled())
 
@@ -269,13 +269,6 @@ class FastLmCriterion(FastMaskedLmCriterion):
         if "future" not in getattr(model, "supported_targets", ()):
             raise UserError("--criterion fast_lm needs --arch causal_lm_small or causal_roberta_small")
         return super().forward(model, sample, reduce)
-
-    def _flops(self, model: BaseFairseqModel, lengths: Sequence[int], scored: int) -> float:
-        """As for masked models; a linear head lacks their dense layer (C, C)."""
-        total = super()._flops(model, lengths, scored)
-        if not total or hasattr(model.encoder.lm_head, "dense"):
-            return total
-        return total - 6.0 * scored * model.args.encoder_embed_dim**2
 
 
 def marking_word_starts(original: Callable[..., Tensor], args: Any, dictionary: Dictionary) -> Tensor:

@@ -162,8 +162,11 @@ class SentenceClassificationTask(FairseqTask):
         data = Path(cfg.data)
         dictionary = load_dictionary(data / "input0" / "dict.txt")
         dictionary.add_symbol("<mask>")
-        _check_token("--init-token", cfg.init_token, dictionary)
-        _check_token("--separator-token", separator_of(cfg.separator_token), dictionary)
+        tokens = {"--init-token": cfg.init_token, "--separator-token": separator_of(cfg.separator_token)}
+        for flag, token in tokens.items():
+            if token is not None and not 0 <= token < len(dictionary):
+                last = len(dictionary) - 1
+                raise UserError(f"{flag} {token}: not an id of the dictionary, which are 0 to {last}")
         kind, scaling = kind_and_scaling(cfg)
         if not kind.has_classes:
             if cfg.num_classes not in (-1, 1):
@@ -390,12 +393,6 @@ def kind_and_scaling(cfg: SentenceClassificationConfig) -> tuple[LabelKind, Scal
 def separator_of(option: int | None) -> int | None:
     """The token that --separator-token puts before the second text of a pair; None for none."""
     return None if option == NO_SEPARATOR else option
-
-
-def _check_token(flag: str, token: int | None, dictionary: Dictionary) -> None:
-    """Raise `UserError` for an id that is not in the dictionary."""
-    if token is not None and not 0 <= token < len(dictionary):
-        raise UserError(f"{flag} {token}: not an id of the dictionary, which are 0 to {len(dictionary) - 1}")
 
 
 def load_dictionary(path: Path) -> Dictionary:

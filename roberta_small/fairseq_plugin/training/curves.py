@@ -94,8 +94,7 @@ def early_stopping() -> dict[str, float]:
 
 def _stopping_functions() -> list[Callable[..., bool]]:
     modules = [sys.modules.get(name) for name in TRAIN_MODULES]
-    functions = [getattr(module, "should_stop_early", None) for module in modules]
-    return [function for function in functions if function is not None]
+    return [module.should_stop_early for module in modules if hasattr(module, "should_stop_early")]
 
 
 def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:

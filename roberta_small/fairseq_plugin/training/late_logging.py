@@ -2,9 +2,8 @@
 
 fairseq reads the gradient norm twice, the loss and the confusion matrix in each update. Each time the CPU
 waits until the GPU is done, and then the GPU waits until the CPU has launched the next operations. Here they
-are copied together, while the GPU works, and logged when the next update has been launched. Whoever reads
-metrics (at each `--log-interval`, at the end of an epoch, for a checkpoint) gets those of all updates
-(`logging_first`). The numbers are the same.
+are copied together, while the GPU works, and logged when the next update has been launched, or when metrics
+are read (`logging_first`). The numbers are the same.
 
 An update with a norm that is not finite changes no weight (`FairseqFusedAdam.clip_grad_norm`), so that this
 error, too, can be reported one update later. With several workers, or with an optimizer of fairseq's,

@@ -4,9 +4,8 @@ fairseq accepts some settings and fails on them later, or silently follows them 
 misspelt `--best-checkpoint-metric` it fails after the first epoch, and without
 `--maximize-best-checkpoint-metric` it keeps the checkpoint with the lowest accuracy.
 
-An update reads some fifty settings (`trainer.cfg.common.fp16`), and omegaconf takes ten to twenty
-microseconds for each. On a GPU, which waits for the next operation in small updates, this is a part of their
-time.
+An update reads some fifty settings, and omegaconf takes ten to twenty microseconds for each. In small updates
+on a GPU, which waits for the next operation, this is a part of their time.
 """
 
 from __future__ import annotations

@@ -62,12 +62,6 @@ class LoadFollower:
         self._meter = cpu.LoadMeter()
         self._next = time.monotonic() + INTERVAL_SECONDS
 
-    def share(self) -> int:
-        """The number of threads that this process may use now."""
-        if self._workers > 1:  # they have the same parent, and wait for each other
-            return self._least_share
-        return max(self._least_share, cpu.usable_cores() // cpu.siblings())
-
     def update(self) -> None:
         """Look at the load if it is time, and set the number of threads if it has to change."""
         if self._given or time.monotonic() < self._next:
@@ -79,7 +73,10 @@ class LoadFollower:
         if load.waiting > LONG_WAIT:
             wanted = max(1, threads - max(1, round(load.waiting)))
         else:
-            wanted = min(self.share(), threads + int(load.idle + 1 - IDLE))
+            share = self._least_share
+            if self._workers == 1:  # several have the same parent, and wait for each other
+                share = max(share, cpu.usable_cores() // cpu.siblings())
+            wanted = min(share, threads + int(load.idle + 1 - IDLE))
         if wanted != threads:
             torch.set_num_threads(wanted)
             logger.info(
