@@ -47,8 +47,8 @@ def write(
     """Write weights and configuration of the checkpoint `source` to the safetensors file `target`.
 
     If a dict.txt is next to `source`, it is copied next to `target`, so that data can be compared with it
-    later; an existing dict.txt is not overwritten. For `embedding_scale` see `scale_embeddings`. Raises `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of
-    fp16.
+    later; an existing dict.txt is not overwritten. For `embedding_scale` see `scale_embeddings`. Raises
+    `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of fp16.
     """
     state = load_checkpoint(source, optimizer=False)
     if embedding_scale != 1.0:
@@ -87,9 +87,10 @@ def scale_embeddings(
     The LayerNorm after the embeddings cancels the factor, up to its epsilon. If the LM head is tied to the
     token embeddings, the norm before it is divided by `scale`, so that its scores stay the same too.
 
-    Returns a new dictionary in which tied weights are still tied; `weights` is not modified. Raises `UserError` if `scale` is not a positive number or is so small that the epsilon would dominate, and
-    for a model without learned positions or without a norm after its embeddings, where scaling would change
-    the model.
+    Returns a new dictionary in which tied weights are still tied; `weights` is not modified. Raises
+    `UserError` if `scale` is not a positive number or is so small that the epsilon would dominate, and for a
+    model without learned positions or without a norm after its embeddings, where scaling would change the
+    model.
     """
     if not 0.0 < scale < math.inf:
         raise UserError(f"--embedding-scale {scale}: must be above 0")

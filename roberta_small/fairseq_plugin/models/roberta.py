@@ -271,8 +271,8 @@ def check_sizes(args: Any) -> None:
 #
 # fairseq registers these names for its own `RobertaModel`, which has none of the plugin's flags. The entries
 # of its registries are replaced: with the task `sentence_classification`, or with one of the plugin's flags,
-# they build `RobertaSmall` in the sizes of their name, with 512 positions unless `--max-positions` is given. In
-# all other cases they build fairseq's model as before.
+# they build `RobertaSmall` in the sizes of their name, with 512 positions unless `--max-positions` is given.
+# In all other cases they build fairseq's model as before.
 
 OWN_FLAGS = ("encoder_kind", "precision", "pooling", "layer_norm_eps")
 """The arguments that `RobertaSmall` adds to those of `RobertaModel`."""

@@ -147,7 +147,8 @@ def training_loss(
 
     `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
     are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
-    1). The number is B without weights. With weights it is `weight_of` the targets, and can be given (`size`).
+    1). The number is B without weights. With weights it is `weight_of` the targets, and can be given
+    (`size`).
     """
     log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
     if targets.dim() == 1:
