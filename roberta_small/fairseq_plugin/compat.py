@@ -31,10 +31,8 @@ MARKER = "_fairseq_plugin_patch"
 class Patch:
     """One replaced function: a module's function, a method, the getter of a property, or a registry entry."""
 
-    target: str
-    """Qualified name in fairseq; MODULE.REGISTRY[NAME] for an entry of a registry."""
-    replacement: str
-    """MODULE:FUNCTION in this package; it gets the original and the arguments of the call."""
+    target: str  # qualified name in fairseq; MODULE.REGISTRY[NAME] for an entry of a registry
+    replacement: str  # MODULE:FUNCTION in this package; it gets the original and the arguments of the call
 
     @property
     def key(self) -> str:

@@ -62,34 +62,23 @@ BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 class Architecture:
     """The settings of a RoBERTa or of a left-to-right model of this plugin, without dropout."""
 
-    causal: bool
-    """Whether a token attends only to itself and to earlier tokens."""
+    causal: bool  # whether a token attends only to itself and to earlier tokens
     layers: int
     embed: int
     ffn: int
     heads: int
-    activation: str
-    """fairseq's name."""
-    pooler_activation: str | None
-    """The activation of the classification head; None for a checkpoint without one."""
-    pre_norm: bool
-    """Whether LayerNorm comes before attention and feed-forward network."""
-    embedding_norm: bool
-    """Whether a LayerNorm follows the embeddings."""
+    activation: str  # fairseq's name
+    pooler_activation: str | None  # of the classification head; None for a checkpoint without one
+    pre_norm: bool  # whether LayerNorm comes before attention and feed-forward network
+    embedding_norm: bool  # whether a LayerNorm follows the embeddings
     layer_norm_eps: float
-    untied_lm_head: bool
-    """Whether the LM head has its own matrix instead of that of the token embeddings."""
+    untied_lm_head: bool  # whether the LM head has its own matrix instead of that of the token embeddings
     learned_positions: bool
-    scaled_embeddings: bool
-    """Whether token embeddings are multiplied by the square root of their size."""
-    pooling: str | None
-    """The sentence vector of the classification head; None for a checkpoint without one."""
-    family: str
-    """The encoders of Transformers that it belongs to."""
-    token_types: bool
-    """Whether the second text of a pair has a token type."""
-    positions: int | None
-    """Longest input in tokens; None if the positions are sinusoids, which have no limit."""
+    scaled_embeddings: bool  # whether token embeddings are multiplied by the square root of their size
+    pooling: str | None  # the sentence vector of the classification head; None for a checkpoint without one
+    family: str  # the encoders of Transformers that it belongs to
+    token_types: bool  # whether the second text of a pair has a token type
+    positions: int | None  # longest input in tokens; None for sinusoids, which have no limit
 
     @property
     def arch(self) -> str:
@@ -223,12 +212,9 @@ class Head:
 
     name: str
     classes: int
-    class_names: tuple[str, ...] | None
-    """In the order of the logits; None if the checkpoint does not record them."""
-    kind: str = SINGLE_LABEL
-    """The kind of the labels it was trained on (`common.label_kinds`)."""
-    scaling: Scaling = Scaling()
-    """Of numeric labels."""
+    class_names: tuple[str, ...] | None  # in the order of the logits; None if they are not recorded
+    kind: str = SINGLE_LABEL  # of the labels it was trained on (`common.label_kinds`)
+    scaling: Scaling = Scaling()  # of numeric labels
 
 
 def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:

@@ -236,11 +236,7 @@ def last_checkpoint(cfg: Any, suffix: str = "") -> Path | None:
 
 
 def local_path(path: str) -> Path:
-    """The local file of a path or URL; a URL that cannot be resolved is returned unchanged.
-
-    URLs such as `file:///models/model.pt` are resolved by fairseq's `PathManager`, which needs the package
-    iopath for them.
-    """
+    """The local file of a path or URL; one that `PathManager`, with iopath, cannot resolve stays as it is."""
     try:
         return Path(PathManager.get_local_path(str(path)))
     except (OSError, ValueError, RuntimeError, AssertionError):

@@ -5,9 +5,7 @@ containers and the classes of an allow-list, nothing else. fairseq's checkpoints
 because they contain the configuration of the run.
 
 The file is a zip archive with a checksum for each member. torch does not compare them, so a flipped bit would
-silently change a weight. Here they are verified first.
-
-Weights can also be stored as safetensors, which cannot contain code: `fp16.py` writes such files.
+silently change a weight. Here they are verified first. Weights can also be stored as safetensors (`fp16.py`).
 """
 
 from __future__ import annotations

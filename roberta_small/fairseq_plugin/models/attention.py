@@ -1,9 +1,7 @@
 """Multi-head self-attention within each sentence of a packed batch (Vaswani et al. 2017, section 3.2).
 
-In a packed batch the sentences follow each other; padding is at the end.
-
-Shapes: T tokens of the batch; l tokens of one sentence; n the same, rounded up; B sentences; H heads; D size
-of a head; C = H * D; E = 3 * C.
+In a packed batch the sentences follow each other; padding is at the end. Shapes: T tokens of the batch; l
+tokens of one sentence; n the same, rounded up; B sentences; H heads; D size of a head; C = H * D; E = 3 * C.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from roberta_small.fairseq_plugin.training import precision
 class Cache:
     """Keys and values of each layer, (B, H, S, D) each, zero at positions without a token.
 
-    Each token is stored at its position in the sentence, so that sentences of different lengths can be in one
-    batch. Padding after a shorter sentence is overwritten by its next tokens before any token attends to it.
+    Each token is stored at its position in the sentence. Padding after a shorter sentence is overwritten by
+    its next tokens before any token attends to it.
     """
 
     def __init__(self, capacity: int) -> None:

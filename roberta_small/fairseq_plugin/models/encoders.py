@@ -24,8 +24,7 @@ class EncoderKind:
 
     name: str
     encoder: type[TransformerEncoder]
-    summary: str
-    """Help text."""
+    summary: str  # help text
     unsupported: Mapping[str, Any] = field(default_factory=dict)
     """fairseq's argument for a feature that the encoder lacks -> the value that disables it."""
 

@@ -34,12 +34,9 @@ class Component:
     """One row of the table: a group of parameters and the formula for its size."""
 
     name: str
-    pattern: str
-    """Regular expression that matches the full names of the parameters."""
-    formula: str
-    """Number of parameters, in the symbols V P L C F K."""
-    plain: str = "0"
-    """Number of those that are biases or belong to layer norms."""
+    pattern: str  # regular expression that matches the full names of the parameters
+    formula: str  # number of parameters, in the symbols V P L C F K
+    plain: str = "0"  # number of those that are biases or belong to layer norms
 
 
 COMPONENTS = (

@@ -74,8 +74,6 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
 from roberta_small.preprocess.dictionary import NO_SEPARATOR, PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
-SHOWN_CLASSES = 20
-"""Maximum number of class names in the log."""
 MAX_REASON_LENGTH = 200
 """Characters of fairseq's own error message that an error message quotes."""
 
@@ -186,7 +184,7 @@ class SentenceClassificationTask(FairseqTask):
                 f"--num-classes is {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
                 f"{len(names)} labels: {', '.join(names[:10])}; omit the flag"
             )
-        shown = enumerate_some(names, SHOWN_CLASSES)
+        shown = enumerate_some(names, 20)
         logger.info("dictionary: %d entries; %d classes: %s", len(dictionary), len(names), shown)
         return cls(cfg, dictionary, labels)
 
@@ -264,12 +262,7 @@ class SentenceClassificationTask(FairseqTask):
         return examples
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """Batches of all sentences.
-
-        By default fairseq makes batches whose size is a multiple of 8 and drops the remaining sentences
-        (fairseq/data/data_utils.py, batch_by_size): some would never be trained on, and test scores would
-        ignore a part of the test set.
-        """
+        """Batches of all sentences; fairseq would drop the last ones if their number is no multiple of 8."""
         return super().get_batch_iterator(*args, **{**kwargs, "required_batch_size_multiple": 1})
 
     def _load_text(self, split: str, combine: bool, *, dropout: bool = True) -> FairseqDataset:

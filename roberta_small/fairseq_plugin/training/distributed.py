@@ -186,10 +186,9 @@ def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None], model
 def seeding_each_worker(set_seed: Callable[[Trainer], None], trainer: Trainer) -> None:
     """Replace `Trainer._set_seed`: different dropout masks for each worker.
 
-    The first worker has the seed of a single process. In fairseq all have it.
-
-    The generators are seeded directly. `torch.manual_seed` also notes the call stack for each kind of device
-    that a machine can have, which takes a millisecond per update.
+    The first worker has the seed of a single process. In fairseq all have it. The generators are seeded
+    directly. `torch.manual_seed` also notes the call stack for each kind of device that a machine can have,
+    which takes a millisecond per update.
     """
     if trainer.device.type not in ("cpu", "cuda"):
         set_seed(trainer)

@@ -48,12 +48,9 @@ class Recorder(Protocol):
 class Scaling(NamedTuple):
     """What is known of the gradients of an update; scalars on the GPU, fp32."""
 
-    norm: Tensor
-    """2-norm of the scaled gradients, before clipping."""
-    divisor: Tensor
-    """The update divides the gradients by it."""
-    skip: Tensor
-    """1 if the norm is not finite, and the update changes nothing; else 0."""
+    norm: Tensor  # 2-norm of the scaled gradients, before clipping
+    divisor: Tensor  # the update divides the gradients by it
+    skip: Tensor  # 1 if the norm is not finite, and the update changes nothing; else 0
 
 
 class Group(NamedTuple):
@@ -63,8 +60,7 @@ class Group(NamedTuple):
     gradients: list[Tensor]
     first: list[Tensor]
     second: list[Tensor]
-    steps: list[Tensor]
-    """Numbers of updates, scalars; the same, unless one is new."""
+    steps: list[Tensor]  # numbers of updates, scalars; the same, unless one is new
 
     def copy(self) -> Group:
         """The same values in other tensors."""
@@ -75,22 +71,16 @@ class Recorded(NamedTuple):
     """An update as a graph."""
 
     graph: Any
-    norm: Tensor
-    """The norm of its gradients."""
-    gradients: int
-    """Their number."""
+    norm: Tensor  # of its gradients
+    gradients: int  # their number
     max_norm: float
 
 
 class GpuUpdate:
-    """The update of an optimizer whose parameters are on a GPU.
-
-    Attributes:
-        recorder: the graphs of the model, if it has any.
-    """
+    """The update of an optimizer whose parameters are on a GPU."""
 
     def __init__(self, optimizer: torch.optim.AdamW) -> None:
-        self.recorder: Recorder | None = None
+        self.recorder: Recorder | None = None  # the graphs of the model, if it has any
         self._optimizer = weakref.proxy(optimizer)  # a cycle would keep its memory on the GPU for a while
         device = optimizer.param_groups[0]["params"][0].device
         self._scale = torch.ones((), device=device)

@@ -8,10 +8,8 @@ After it has been recorded, a graph is replayed on its first batch, and has to g
 that the operations gave when they were called one by one, with the same dropout masks. If it does not, or if
 recording fails (memory may not suffice), there is a warning, and training continues without graphs.
 
-Batches that differ in more than their tokens (an empty text, a last batch with fewer texts), class weights,
-soft labels, pairs with token types, `--pooling last-piece`, other encoders (`--encoder padded`) and criteria,
-and several workers do not use graphs. The update, from the gradient norm to the weights, is a graph that does
-not depend on the size (`gpu_update`).
+Not all trainings and batches can use graphs (`repeatable`). The update, from the gradient norm to the
+weights, is a graph that does not depend on the size (`gpu_update`).
 
 Shapes: B sentences, T tokens of a batch, with padding.
 """
@@ -108,8 +106,7 @@ class Graphs:
         self.gradients: dict[nn.Parameter, Tensor] = {}
         self.works = True
         self.pool = torch.cuda.graph_pool_handle()
-        self.side: Any = None
-        """One stream for all recordings, because each stream that is used keeps memory of its own."""
+        self.side: Any = None  # a stream for all recordings, because each keeps memory of its own
 
     def step(
         self, step: Step, sample: dict[str, Any], packing: Packing
@@ -236,15 +233,9 @@ def cleaned_up(pool: Any) -> Iterator[None]:
 
 
 class Graph:
-    """A recorded forward and backward pass, and the tensors that it reads.
+    """A recorded forward and backward pass, whose kernels read the tensors of `sample`."""
 
-    Attributes:
-        recorded: the kernels.
-        sample: a batch of B sentences and T tokens, whose tensors the kernels read.
-        result: what fairseq's `train_step` returned when they were recorded.
-    """
-
-    result: tuple[Tensor, Any, dict[str, Any]]
+    result: tuple[Tensor, Any, dict[str, Any]]  # of fairseq's `train_step` when they were recorded
 
     def __init__(self, sentences: int, tokens: int, longest: int, like: dict[str, Any]) -> None:
         device = like["net_input"]["src_tokens"].device

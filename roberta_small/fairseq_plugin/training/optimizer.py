@@ -46,8 +46,8 @@ LARGE = 1 << 23
 def leave_out_compiler() -> None:
     """Let torch's optimizers not import torch's compiler, which takes a second and is not used in training.
 
-    torch excludes these methods from compilation, and imports the compiler for that when they are first
-    called. It does not if it finds the result on the method (`torch._compile._disable_dynamo`).
+    They import it to exclude these methods from compilation, unless a method has the result already
+    (`torch._compile._disable_dynamo`).
     """
     if "torch._dynamo" in sys.modules:
         return
@@ -101,9 +101,8 @@ class SharedAdam(torch.optim.Optimizer):
     Adam divides each weight's step by the root mean square of that weight's own gradients. In a linear
     classifier of rare features with many classes this is harmful: a feature's gradient is large for the true
     class and small for the others, and after the division the steps have the same size. Here the proportions
-    remain. With two classes the gradients differ only in sign, and the updates are those of Adam (Kingma & Ba
-    2015, algorithm 1). Adam-mini (Zhang et al. 2024, arXiv:2406.16793) also shares second moments, by blocks
-    of weights.
+    remain. With two classes the updates are those of Adam (Kingma & Ba 2015, algorithm 1). Adam-mini (Zhang
+    et al. 2024, arXiv:2406.16793) also shares second moments, by blocks of weights.
     """
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float) -> None:

@@ -1,9 +1,7 @@
-"""How training ends: with a clear error if it diverges or a GPU has too little memory, and without loading
-threads that are still running.
+"""How training ends: a clear error if it diverges or a GPU has too little memory; no loading thread is left.
 
 fairseq stops with a traceback if gradients are NaN or infinite, and continues if the loss is huge but finite.
-It leaves out batches for which the memory of a GPU does not suffice. Checkpoints and curves up to that point
-are kept.
+It leaves out batches for which the memory of a GPU does not suffice.
 """
 
 from __future__ import annotations
