@@ -2,8 +2,8 @@
 
 A checkpoint of a small model has 90 MB and is a pickle. The exported file has 46 MB, cannot contain code, and
 loads wherever fairseq takes a checkpoint (`--restore-file`, `train --pretrained`, `from_pretrained`). Its
-metadata contain the configuration as JSON, with absolute paths reduced to their last component, and a
-checksum of both. Rounding to IEEE 754 binary16 changes a weight by at most 1 part in 2,048.
+metadata contain the configuration as JSON, of paths the last component, and a checksum of both. Rounding to
+IEEE 754 binary16 changes a weight by at most 1 part in 2,048.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ OPTIONAL = (LM_HEAD, SECOND)
 """Beginnings of the names of weights that initial weights may lack."""
 MAX_DIFFERENCES = 3
 """Differences between checkpoint and model that an error message lists."""
-PACKAGE = "roberta_small.fairseq_plugin"
 
 
 def checking_initial_checkpoint(original: Callable[..., Any], cfg: Any, trainer: Any, **kwargs: Any) -> Any:
@@ -83,8 +82,8 @@ def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
         return None
     path = local_path(name)
     if not path.is_file():
-        ours = any(type(part).__module__.startswith(f"{PACKAGE}.") for part in (model, task))
-        if flag == "--restore-file" and not ours:
+        modules = (type(model).__module__, type(task).__module__)
+        if flag == "--restore-file" and not any("roberta_small.fairseq_plugin." in name for name in modules):
             return None  # fairseq warns and starts from random weights, which its own commands rely on
         raise UserError(
             f"{flag} {name}: no such checkpoint; correct the path, "

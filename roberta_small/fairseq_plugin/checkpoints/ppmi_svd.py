@@ -166,7 +166,8 @@ def initialize(model: Any, counts_V: np.ndarray) -> None:
     """
     encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
     with torch.no_grad():
-        head.bias.copy_(torch.from_numpy(log_frequencies(counts_V)))
+        smoothed_V = np.maximum(counts_V, MIN_COUNT)
+        head.bias.copy_(torch.from_numpy(np.log(smoothed_V / smoothed_V.sum()).astype(np.float32)))
         if hasattr(head, "dense"):
             head.dense.weight.copy_(DENSE_SCALE * torch.eye(head.dense.in_features))
             head.dense.bias.zero_()
@@ -199,12 +200,6 @@ def content_dimensions(encoder: Any) -> int:
     """
     attention = encoder.layers[0].self_attn
     return attention.embed_dim - (attention.head_dim if learns_positions(encoder) else 0)
-
-
-def log_frequencies(counts_V: np.ndarray) -> np.ndarray:
-    """Logarithm of each token's fraction of all occurrences, float32 (V,)."""
-    counts_V = np.maximum(counts_V, MIN_COUNT)
-    return np.log(counts_V / counts_V.sum()).astype(np.float32)
 
 
 def frequencies(dimensions: int) -> torch.Tensor:
