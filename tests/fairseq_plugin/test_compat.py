@@ -104,11 +104,6 @@ def assignments(tree):
                 yield ast.unparse(target)
 
 
-def test_assignments_to_imported_names_are_found():
-    code = "from fairseq import trainer as t\nt.Trainer.x = 1\nsetattr(t.Trainer, 'x', 1)\nother.x = 1"
-    assert len(list(assignments(ast.parse(code)))) == 2
-
-
 def test_no_other_module_assigns_to_a_name_of_fairseq():
     found = {
         path.relative_to(PACKAGE).as_posix(): list(assignments(ast.parse(path.read_text())))

@@ -206,19 +206,6 @@ def test_all_values_of_the_random_bits_are_equally_frequent():
         assert scipy.stats.chisquare(counts.numpy()).pvalue > 1e-4
 
 
-def test_masks_of_one_generator_are_independent_of_each_other():
-    torch.manual_seed(0)
-    first, second = (keep_mask(MASK_SHAPE, 0.5)[0].bool().flatten() for _ in range(2))
-    agreement = (first == second).float().mean().item()
-    assert agreement == pytest.approx(0.5, abs=5 * 0.5 / MASK_SHAPE.numel() ** 0.5)
-
-
-def test_the_dropout_mask_depends_on_the_seed():
-    first, second, third = (torch.manual_seed(s) and keep_mask(MASK_SHAPE, 0.1)[0] for s in (1, 1, 2))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, third)
-
-
 @pytest.mark.parametrize("p", [-0.1, 1.5])
 def test_dropout_with_an_impossible_probability_is_an_error(p):
     with pytest.raises(ValueError, match="not a probability"):

@@ -41,10 +41,6 @@ def test_the_plugins_task_trains_the_packed_encoder_with_512_positions(data, arc
     torch.testing.assert_close(found_BK, wanted_BK, **TOLERANCE)
 
 
-def test_max_positions_is_kept(data):
-    assert build(data, *CLASSIFY, "--arch", "roberta_base", *INPUT, *SIZES).max_positions() == 32
-
-
 @pytest.mark.parametrize(
     ("arch", "sizes"), [("roberta_base", (12, 768, 3072, 12)), ("roberta_large", (24, 1024, 4096, 16))]
 )

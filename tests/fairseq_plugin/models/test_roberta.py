@@ -79,11 +79,6 @@ def test_mean_pooling_equals_the_head_on_the_mean_of_stock_features(changes):
         torch.testing.assert_close(logits, theirs, **TOLERANCE)
 
 
-def test_mean_pooling_with_the_padded_encoder_is_an_error():
-    with pytest.raises(UserError, match="--pooling mean needs --encoder packed"):
-        build(pooling="mean", encoder_kind="padded")
-
-
 @pytest.mark.parametrize("encoder_kind", ["packed", "padded"])
 @pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
 def test_the_epsilon_is_that_of_every_norm(encoder_kind, changes):
@@ -101,12 +96,6 @@ def test_the_epsilon_is_that_of_every_norm(encoder_kind, changes):
     assert not torch.allclose(stock(tokens)[0][real], before[real], atol=1e-3)
     torch.testing.assert_close(ours(tokens)[0][real], stock(tokens)[0][real], **TOLERANCE)
     torch.testing.assert_close(ours(tokens, **head)[0], stock(tokens, **head)[0], **TOLERANCE)
-
-
-def test_the_default_epsilon_is_fairseqs():
-    model, stock = build(), build(RobertaModel)
-    epsilons = ({m.eps for m in one.modules() if isinstance(m, torch.nn.LayerNorm)} for one in (model, stock))
-    assert {model.args.layer_norm_eps} == next(epsilons) == next(epsilons)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
@@ -155,13 +144,6 @@ def test_given_token_embeddings_replace_the_lookup(pair):
         for model, e in zip(pair, embedded, strict=True)
     )
     torch.testing.assert_close(ours[tokens.ne(PAD)], theirs[tokens.ne(PAD)], **TOLERANCE)
-
-
-def test_logits_do_not_depend_on_other_sentences_of_the_batch():
-    model, tokens = build(), sentences()
-    together = model(tokens, classification_head_name=HEAD)[0]
-    alone = torch.cat([model(row[row.ne(PAD)][None], classification_head_name=HEAD)[0] for row in tokens])
-    torch.testing.assert_close(together, alone, **TOLERANCE)
 
 
 def test_dropout_has_the_same_distribution_as_stock():

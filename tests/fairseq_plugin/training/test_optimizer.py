@@ -193,19 +193,6 @@ def test_clipping_equals_fairseqs(max_norm):
         torch.testing.assert_close(a, parameter.grad)
 
 
-def test_the_memory_of_a_large_gradient_is_kept(monkeypatch):
-    monkeypatch.setattr("roberta_small.fairseq_plugin.training.optimizer.LARGE", 100)
-    model = network()
-    cfg = flags(0.5)
-    optimizer = FairseqFusedAdam(cfg, model.parameters())
-    model(torch.ones(3, 8)).sum().backward()
-    gradient = model[0].weight.grad
-    optimizer.zero_grad()
-    assert model[0].weight.spare_grad is gradient
-    assert model[0].weight.grad is None
-    assert not hasattr(model[0].bias, "spare_grad")
-
-
 @pytest.mark.parametrize("max_norm", [0.0, 0.05])
 def test_scaling_in_the_update_equals_scaling_before_it(monkeypatch, max_norm):
     """As on a GPU; torch's fused update scales on a CPU, too."""
