@@ -93,7 +93,7 @@ def early_stopping() -> dict[str, float]:
 
 
 def _stopping_functions() -> list[Callable[..., bool]]:
-    modules = [sys.modules.get(name) for name in TRAIN_MODULES]
+    modules = [sys.modules[name] for name in TRAIN_MODULES if name in sys.modules]
     return [module.should_stop_early for module in modules if hasattr(module, "should_stop_early")]
 
 

@@ -80,6 +80,8 @@ class FusedAdamConfig(SharedAdamConfig):
 class FairseqSharedAdam(FairseqOptimizer):
     """`--optimizer shared_adam`; raises `UserError` for invalid --adam-betas."""
 
+    _optimizer: torch.optim.Optimizer
+
     def __init__(self, cfg: SharedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
         self._optimizer = SharedAdam(params, **self.optimizer_config)
@@ -134,6 +136,8 @@ class SharedAdam(torch.optim.Optimizer):
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FairseqFusedAdam(FairseqSharedAdam):
     """`--optimizer fused_adam`, with the flags of `adam` and `--embedding-lr-factor`."""
+
+    _optimizer: "FusedAdam"
 
     def __init__(self, cfg: FusedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
         FairseqOptimizer.__init__(self, cfg)
