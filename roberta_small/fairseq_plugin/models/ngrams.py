@@ -40,16 +40,12 @@ from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SIN
 from roberta_small.fairseq_plugin.models.roberta import set_missing
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
-ORDER = 2
-"""Default number of tokens of the longest n-grams."""
-MAX_ORDER = 5
-BUCKETS = 1 << 19
-"""Default number of buckets."""
-MAX_BUCKETS = 1 << 28
+ORDER, MAX_ORDER = 2, 5
+"""Number of tokens of the longest n-grams: default and maximum."""
+BUCKETS, MAX_BUCKETS = 1 << 19, 1 << 28
 MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)
 """Of multiplicative hashing (Knuth): 2^64 divided by the golden ratio, as a signed integer."""
-SPECIAL = 4
-"""The ids below are fairseq's special symbols."""
+SPECIAL = 4  # the ids below are fairseq's special symbols
 
 
 @register_model("ngram_classifier")

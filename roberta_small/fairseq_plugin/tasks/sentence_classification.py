@@ -74,8 +74,6 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
 from roberta_small.preprocess.dictionary import NO_SEPARATOR, PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
-MAX_REASON_LENGTH = 200
-"""Characters of fairseq's own error message that an error message quotes."""
 
 
 @dataclass
@@ -396,7 +394,7 @@ def load_dictionary(path: Path) -> Dictionary:
         with open(path, encoding="utf-8") as stream:
             return Dictionary.load(stream)
     except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:MAX_REASON_LENGTH]
+        reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a fairseq dictionary ({reason}); write it again") from None
 
 
