@@ -184,7 +184,7 @@ class Checkpoint:
 def _supported(arch: str | None) -> type[RobertaSmall] | type[NgramClassifier] | None:
     """The class that builds an architecture; None if it is not supported."""
     model = ARCH_MODEL_REGISTRY.get(arch)
-    if getattr(model, "__wrapped__", model) is RobertaModel:  # models/fairseq_names.py wraps it
+    if getattr(model, "__wrapped__", model) is RobertaModel:  # models/roberta.py wraps it
         return RobertaSmall
     return model if model is not None and issubclass(model, (RobertaSmall, NgramClassifier)) else None
 

@@ -1,10 +1,10 @@
 """The functions and registry entries of fairseq that this plugin replaces, in one table.
 
 `install` is called when the package is imported; no other module of the plugin assigns to a name of fairseq.
-A replacement is a decorator of the function it replaces (`original -> function`) and is defined in the module
-of its topic. Installed replacements have a marker. `install` searches the chain of wrapped functions
-(`__wrapped__`) for it, so that each patch is installed once, even if another plugin has wrapped the same
-function.
+The first argument of a replacement is the function that it replaces; of a class, it makes another class. It
+is defined in the module of its topic, and its docstring begins with the reason. Installed replacements have a
+marker. `install` searches the chain of wrapped functions (`__wrapped__`) for it, so that each patch is
+installed once, even if another plugin has wrapped the same function.
 
 fairseq imports its tasks before the plugin. What they need on Python 3.14 is therefore not replaced but
 changed in fairseq's source when it is installed (`common.install_fairseq.CHANGES`). The table lists both.
@@ -14,14 +14,12 @@ changed in fairseq's source when it is installed (`common.install_fairseq.CHANGE
 
 from __future__ import annotations
 
+import functools
 import importlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from roberta_small.common.cli import Parser
-from roberta_small.common.errors import report_errors
 from roberta_small.common.install_fairseq import CHANGES, VERSION
 from roberta_small.common.tables import markdown
 
@@ -33,165 +31,65 @@ MARKER = "_fairseq_plugin_patch"
 class Patch:
     """One replaced function: a module's function, a method, the getter of a property, or a registry entry."""
 
-    target: str
-    """Qualified name in fairseq; MODULE.REGISTRY[NAME] for an entry of a registry."""
-    replacement: str
-    """MODULE:DECORATOR in this package; DECORATOR(original) returns the replacement."""
-    reason: str
-    version: str = VERSION
+    target: str  # qualified name in fairseq; MODULE.REGISTRY[NAME] for an entry of a registry
+    replacement: str  # MODULE:FUNCTION in this package; it gets the original and the arguments of the call
 
     @property
     def key(self) -> str:
         """The marker of the installed replacement."""
         return f"{self.target}={self.replacement}"
 
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The replacement."""
+        module, _, name = self.replacement.partition(":")
+        return getattr(importlib.import_module(f"{__package__}.{module}"), name)
+
+    @property
+    def reason(self) -> str:
+        """From the first line of the docstring: "Replace NAME: REASON."."""
+        return (self.function.__doc__ or "").partition("\n")[0].partition(": ")[2].rstrip(".")
+
 
 ARCHITECTURES = ("roberta", "roberta_prenorm", "roberta_base", "roberta_large")
 """fairseq's architectures that the plugin's model can build."""
+MODELS = "fairseq.models.ARCH_MODEL_REGISTRY"
+DEFAULTS = "fairseq.models.ARCH_CONFIG_REGISTRY"
 
 # If a function has two replacements, the later one is called first.
 PATCHES = (
+    Patch("fairseq.dataclass.utils.initialize", "library_warnings:initializing"),
+    Patch("fairseq.dataclass.utils.compose", "library_warnings:composing"),
+    Patch("fairseq.checkpoint_utils.load_checkpoint_to_cpu", "checkpoints.loading:reading_safetensors"),
     Patch(
-        "fairseq.dataclass.utils.initialize",
-        "library_warnings:initializing",
-        "Hydra's name of this function without a deprecation warning",
+        "fairseq.checkpoint_utils.load_checkpoint", "checkpoints.initialization:checking_initial_checkpoint"
     ),
-    Patch(
-        "fairseq.dataclass.utils.compose",
-        "library_warnings:composing",
-        "Hydra's name of this function without a deprecation warning",
-    ),
-    Patch(
-        "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
-        "checkpoints.loading:reading_safetensors",
-        "load checkpoints in safetensors format",
-    ),
-    Patch(
-        "fairseq.checkpoint_utils.load_checkpoint",
-        "checkpoints.initialization:checking_initial_checkpoint",
-        "check the initial checkpoint before the first update",
-    ),
-    Patch(
-        "fairseq.checkpoint_utils.load_checkpoint",
-        "training.curves:restoring_metrics",
-        "a resumed run has complete curves",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.save_checkpoint",
-        "training.curves:saving_metrics",
-        "a resumed run has complete curves",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.__init__",
-        "training.precision:checking_flags",
-        "a clear error for --fp16 and --bf16 on devices where they crash",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.__init__",
-        "training.checks:checking_settings",
-        "a clear error for a wrong --best-checkpoint-metric or --class-weights before the first update",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.__init__",
-        "training.settings:remembering_settings",
-        "settings are looked up once: omegaconf would take a part of each update",
-    ),
-    Patch(
-        "fairseq.data.data_utils.load_indexed_dataset",
-        "tasks.datasets:verifying_checksums",
-        "compare data files with their recorded checksums",
-    ),
-    Patch(
-        "fairseq.data.iterators.EpochBatchIterator.first_batch",
-        "tasks.datasets:requiring_batches",
-        "a clear error for data without a batch",
-    ),
-    Patch(
-        "fairseq.data.iterators.EpochBatchIterator.__init__",
-        "tasks.datasets:forking_workers",
-        "processes of --num-workers start by fork, also on Python 3.14",
-    ),
-    Patch(
-        "fairseq.tasks.FairseqTask.get_batch_iterator",
-        "tasks.batches:describing_batches",
-        "lengths and positions are computed while batches are loaded: a GPU would wait for them",
-    ),
-    Patch(
-        "fairseq.tasks.FairseqTask.train_step",
-        "training.graphs:replaying",
-        "on a GPU, forward and backward pass of a classifier are one CUDA graph, the update another one",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.clip_grad_norm",
-        "training.late_logging:keeping_norm",
-        "a GPU does not wait until the gradient norm is read",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer._reduce_and_log_stats",
-        "training.late_logging:logging_late",
-        "on a GPU, log an update when the next one has been launched",
-    ),
-    Patch(
-        "fairseq.logging.metrics.get_smoothed_values",
-        "training.late_logging:logging_first",
-        "metrics are those of all updates",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.train_step",
-        "training.termination:stopping_at_divergence",
-        "abort on NaN or on a loss above 1e4",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.train_step",
-        "training.distributed:skipping_empty_batches",
-        "count the sentences of a worker's last batches",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer.train_step",
-        "training.threads:following_load",
-        "fewer CPU threads while other processes use the cores",
-    ),
-    Patch(
-        "fairseq.trainer.Trainer._set_seed",
-        "training.distributed:seeding_each_worker",
-        "different dropout masks for each worker",
-    ),
+    Patch("fairseq.checkpoint_utils.load_checkpoint", "training.curves:restoring_metrics"),
+    Patch("fairseq.trainer.Trainer.save_checkpoint", "training.curves:saving_metrics"),
+    Patch("fairseq.trainer.Trainer.__init__", "training.precision:checking_flags"),
+    Patch("fairseq.trainer.Trainer.__init__", "training.settings:checking_settings"),
+    Patch("fairseq.trainer.Trainer.__init__", "training.settings:remembering_settings"),
+    Patch("fairseq.data.data_utils.load_indexed_dataset", "tasks.datasets:verifying_checksums"),
+    Patch("fairseq.data.iterators.EpochBatchIterator.first_batch", "tasks.datasets:requiring_batches"),
+    Patch("fairseq.data.iterators.EpochBatchIterator.__init__", "tasks.datasets:forking_workers"),
+    Patch("fairseq.tasks.FairseqTask.get_batch_iterator", "tasks.batches:describing_batches"),
+    Patch("fairseq.tasks.FairseqTask.train_step", "training.graphs:replaying"),
+    Patch("fairseq.trainer.Trainer.clip_grad_norm", "training.late_logging:keeping_norm"),
+    Patch("fairseq.trainer.Trainer._reduce_and_log_stats", "training.late_logging:logging_late"),
+    Patch("fairseq.logging.metrics.get_smoothed_values", "training.late_logging:logging_first"),
+    Patch("fairseq.trainer.Trainer.train_step", "training.termination:stopping_at_divergence"),
+    Patch("fairseq.trainer.Trainer.train_step", "training.distributed:skipping_empty_batches"),
+    Patch("fairseq.trainer.Trainer.train_step", "training.threads:following_load"),
+    Patch("fairseq.trainer.Trainer._set_seed", "training.distributed:seeding_each_worker"),
     Patch(
         "fairseq.distributed.LegacyDistributedDataParallel.all_reduce_grads",
         "training.distributed:keeping_missing_gradients",
-        "leave unused parameters without a gradient",
     ),
-    Patch(
-        "fairseq.distributed.utils.call_main",
-        "training.distributed:starting_workers",
-        "multi-process training on CPU, one error for all workers, and the number of threads",
-    ),
-    Patch(
-        "fairseq.tasks.masked_lm.get_whole_word_mask",
-        "tasks.language_modeling:marking_word_starts",
-        "--mask-whole-words with SentencePiece vocabularies",
-    ),
-    Patch(
-        "fairseq.tasks.masked_lm.MaskedLMTask.__init__",
-        "tasks.language_modeling:setting_args",
-        "--mask-whole-words reads the attribute `args`, which the task does not set",
-    ),
-    *(
-        Patch(
-            f"fairseq.models.ARCH_MODEL_REGISTRY[{name}]",
-            "models.fairseq_names:with_plugin_flags",
-            f"--arch {name} on the plugin's model, with its flags",
-        )
-        for name in ARCHITECTURES
-    ),
-    *(
-        Patch(
-            f"fairseq.models.ARCH_CONFIG_REGISTRY[{name}]",
-            "models.fairseq_names:with_positions",
-            f"--arch {name} has 512 positions with --task sentence_classification",
-        )
-        for name in ARCHITECTURES
-    ),
+    Patch("fairseq.distributed.utils.call_main", "training.distributed:starting_workers"),
+    Patch("fairseq.tasks.masked_lm.get_whole_word_mask", "tasks.language_modeling:marking_word_starts"),
+    Patch("fairseq.tasks.masked_lm.MaskedLMTask.__init__", "tasks.language_modeling:setting_args"),
+    *(Patch(f"{MODELS}[{name}]", "models.roberta:with_plugin_flags") for name in ARCHITECTURES),
+    *(Patch(f"{DEFAULTS}[{name}]", "models.roberta:with_positions") for name in ARCHITECTURES),
 )
 
 
@@ -203,13 +101,23 @@ def install() -> None:
         function = function_of(current)
         if is_installed(patch, function):
             continue
-        module, _, decorator = patch.replacement.partition(":")
-        replacement = getattr(importlib.import_module(f"{__package__}.{module}"), decorator)(function)
+        is_class = isinstance(owner, dict) and isinstance(current, type)
+        replacement = patch.function(function) if is_class else calling(patch.function, function)
         setattr(replacement, MARKER, patch.key)
         if isinstance(owner, dict):
             owner[name] = replacement
         else:
             setattr(owner, name, property(replacement) if isinstance(current, property) else replacement)
+
+
+def calling(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the signature of `original` that calls `ours` with `original` and the arguments."""
+
+    @functools.wraps(original, updated=())
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return ours(original, *args, **kwargs)
+
+    return replacement
 
 
 def stored(owner: Any, name: str) -> Any:
@@ -262,36 +170,15 @@ def table() -> str:
     rows = []
     for patch in PATCHES:
         installed = "yes" if is_installed(patch, function_of(stored(*locate(patch.target)))) else "no"
-        rows.append((patch.target, patch.reason, patch.replacement, patch.version, installed))
+        rows.append((patch.target, patch.reason, patch.replacement, VERSION, installed))
+    where = "roberta_small.common.install_fairseq:CHANGES"
     for change in CHANGES:
-        python = ".".join(map(str, change.since))
-        written = f"{VERSION}, Python {python}"
-        rows.append(
-            (
-                change.target,
-                change.reason,
-                "roberta_small.common.install_fairseq:CHANGES",
-                written,
-                change.state,
-            )
-        )
+        written = f"{VERSION}, Python {'.'.join(map(str, change.since))}"
+        rows.append((change.target, change.reason, where, written, change.state))
     note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__.\n"
     note += "A change of the source (CHANGES) is recognized by its text in fairseq's file."
     return f"{markdown(columns, rows, 'l')}\n{note}"
 
 
-@report_errors
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of replaced functions."""
-    Parser(
-        prog="python -m roberta_small.fairseq_plugin.compat",
-        description="List the functions of fairseq that the plugin replaces, with the reason and the\n"
-        "version that each replacement was written against.",
-        examples="example:\n  python -m roberta_small.fairseq_plugin.compat",
-    ).parse_args(arguments)
-    print(table())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(table())

@@ -7,11 +7,9 @@ their warnings and no others.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import fairseq.dataclass
@@ -27,35 +25,25 @@ COMPOSING = (
 """Beginnings of Hydra's warnings about fairseq's own configuration (fairseq/config/config.yaml)."""
 
 
-def initializing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `hydra.experimental.initialize`, as imported by fairseq, by `hydra.initialize`."""
-
-    @functools.wraps(original, updated=())
-    def initialize(config_path: str, **kwargs: Any) -> Any:
-        # fairseq's path is relative to its own file, for which Hydra would read the sources of the stack.
-        folder = os.path.normpath(os.path.join(os.path.dirname(fairseq.dataclass.__file__), config_path))
-        return hydra.initialize_config_dir(folder, version_base=HYDRA_VERSION, **kwargs)
-
-    return initialize
+def initializing(original: Any, config_path: str, **kwargs: Any) -> Any:
+    """Replace `hydra.experimental.initialize`: today's name, without a deprecation warning."""
+    # fairseq's path is relative to its own file, for which Hydra would read the sources of the stack.
+    folder = os.path.normpath(os.path.join(os.path.dirname(fairseq.dataclass.__file__), config_path))
+    return hydra.initialize_config_dir(folder, version_base=HYDRA_VERSION, **kwargs)
 
 
-def composing(original: Callable[..., DictConfig]) -> Callable[..., DictConfig]:
-    """Replace `hydra.experimental.compose`, as imported by fairseq, by `hydra.compose`.
+def composing(original: Any, config_name: str, *, strict: bool | None = None, **kwargs: Any) -> DictConfig:
+    """Replace `hydra.experimental.compose`: today's name, without a deprecation warning.
 
     `strict` is deprecated in Hydra; it only sets the struct flag of the result.
     """
-
-    @functools.wraps(original)
-    def compose(config_name: str, *, strict: bool | None = None, **kwargs: Any) -> DictConfig:
-        with warnings.catch_warnings():
-            for message in COMPOSING:
-                warnings.filterwarnings("ignore", rf"\s*{message}", UserWarning)
-            cfg = hydra.compose(config_name, **kwargs)
-        if strict is not None:
-            OmegaConf.set_struct(cfg, strict)
-        return cfg
-
-    return compose
+    with warnings.catch_warnings():
+        for message in COMPOSING:
+            warnings.filterwarnings("ignore", rf"\s*{message}", UserWarning)
+        cfg = hydra.compose(config_name, **kwargs)
+    if strict is not None:
+        OmegaConf.set_struct(cfg, strict)
+    return cfg
 
 
 def filter_warnings() -> None:

@@ -7,6 +7,7 @@ fairseq's configuration classes to torch's allow-list for safe loading, replaces
 entries of fairseq that `compat.py` lists, and reports user errors as clear messages without a traceback.
 """
 
+import atexit
 import logging
 
 from roberta_small.common import extensions
@@ -30,7 +31,7 @@ from roberta_small.fairseq_plugin.tasks import (  # noqa: E402
     language_modeling,  # noqa: F401
     sentence_classification,  # noqa: F401
 )
-from roberta_small.fairseq_plugin.training import optimizer, shared_adam, termination, time_budget  # noqa: E402, F401
+from roberta_small.fairseq_plugin.training import optimizer, termination, time_budget  # noqa: E402, F401
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers
@@ -38,6 +39,6 @@ install_excepthook()
 library_warnings.filter_warnings()
 loading.allow_fairseq_objects()
 optimizer.leave_out_compiler()
-termination.stop_at_exit()
+atexit.register(termination.stop_loading)
 compat.install()
 extensions.load()

@@ -49,16 +49,14 @@ def reference(labels, predicted):
 def test_registered_metric_is_in_training_logs(toy):
     from fairseq.logging import metrics
 
-    from roberta_small.fairseq_plugin.tasks.criterion import (
-        CONFUSION,
-        SentenceClassificationCriterion,
-        cell_counts,
-    )
+    from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
+    from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, cell_counts
 
     labels, p = sample()
     cells = cell_counts(torch.tensor(labels), torch.tensor(p).argmax(dim=1), 3)
     with metrics.aggregate(new_root=True) as meters:
-        SentenceClassificationCriterion.reduce_metrics([{"loss": 1.0, "sample_size": 60, CONFUSION: cells}])
+        log = {"loss": 1.0, "sample_size": 60, OBJECTIVES["single_label_classification"].meter: cells}
+        SentenceClassificationCriterion.reduce_metrics([log])
     assert meters.get_smoothed_values()["toy"] == pytest.approx(reference(labels, p.argmax(axis=1)))
 
 

@@ -1,9 +1,10 @@
-"""The code path of a GPU on a CPU."""
+"""Data for a classifier, and the code path of a GPU on a CPU."""
 
 import pytest
 
 from roberta_small.fairseq_plugin.models import attention
 from tests.support import emulated_kernels
+from tests.support.data_folders import write_data
 
 
 @pytest.fixture(scope="package")
@@ -19,3 +20,9 @@ def gpu_path(gpu_kernels, monkeypatch):
     monkeypatch.setattr(attention, "one_by_one", lambda x: False)
     gpu_kernels.clear()
     return gpu_kernels
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """48 training texts of two classes of at most 30 tokens, which no test changes."""
+    return write_data(tmp_path_factory.mktemp("data"), longest=28)

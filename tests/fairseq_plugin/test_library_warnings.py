@@ -45,12 +45,7 @@ def test_hydra_composes_the_same_configuration(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("message", "category", "module", "shown"),
     [
-        (
-            "`torch.cuda.amp.autocast(args...)`",
-            FutureWarning,
-            "fairseq.tasks.task",
-            False,
-        ),
+        ("`torch.cuda.amp.autocast(args...)`", FutureWarning, "fairseq.tasks.task", False),
         ("`torch.cuda.amp.autocast(args...)`", FutureWarning, "my_plugin", True),
         ("another function is deprecated", FutureWarning, "fairseq.tasks.task", True),
         ("'pin_memory' argument is set as true", UserWarning, "torch.utils.data.dataloader", False),

@@ -31,7 +31,7 @@ from roberta_small.common.label_kinds import (
     LabelKind,
     Scaling,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import read_outline, task_settings
+from roberta_small.fairseq_plugin.checkpoints.loading import read_outline, task_record, task_settings
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
 
@@ -54,9 +54,6 @@ SWITCHES = {
 """The same for flags without a value. No flag switches them off."""
 NOT_COMPARED = ("positions", "pooling", "token_types")
 """Fields in which a checkpoint may differ from the model that loads it."""
-TABLE = "embed_tokens.weight"
-FOREIGN = "roberta"
-"""The architecture of checkpoints of other programs, whose sizes are those that they record."""
 BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 """Fields that only `--arch` sets."""
 
@@ -65,34 +62,23 @@ BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 class Architecture:
     """The settings of a RoBERTa or of a left-to-right model of this plugin, without dropout."""
 
-    causal: bool
-    """Whether a token attends only to itself and to earlier tokens."""
+    causal: bool  # whether a token attends only to itself and to earlier tokens
     layers: int
     embed: int
     ffn: int
     heads: int
-    activation: str
-    """fairseq's name."""
-    pooler_activation: str | None
-    """The activation of the classification head; None for a checkpoint without one."""
-    pre_norm: bool
-    """Whether LayerNorm comes before attention and feed-forward network."""
-    embedding_norm: bool
-    """Whether a LayerNorm follows the embeddings."""
+    activation: str  # fairseq's name
+    pooler_activation: str | None  # of the classification head; None for a checkpoint without one
+    pre_norm: bool  # whether LayerNorm comes before attention and feed-forward network
+    embedding_norm: bool  # whether a LayerNorm follows the embeddings
     layer_norm_eps: float
-    untied_lm_head: bool
-    """Whether the LM head has its own matrix instead of that of the token embeddings."""
+    untied_lm_head: bool  # whether the LM head has its own matrix instead of that of the token embeddings
     learned_positions: bool
-    scaled_embeddings: bool
-    """Whether token embeddings are multiplied by the square root of their size."""
-    pooling: str | None
-    """The sentence vector of the classification head; None for a checkpoint without one."""
-    family: str
-    """The encoders of Transformers that it belongs to."""
-    token_types: bool
-    """Whether the second text of a pair has a token type."""
-    positions: int | None
-    """Longest input in tokens; None if the positions are sinusoids, which have no limit."""
+    scaled_embeddings: bool  # whether token embeddings are multiplied by the square root of their size
+    pooling: str | None  # the sentence vector of the classification head; None for a checkpoint without one
+    family: str  # the encoders of Transformers that it belongs to
+    token_types: bool  # whether the second text of a pair has a token type
+    positions: int | None  # longest input in tokens; None for sinusoids, which have no limit
 
     @property
     def arch(self) -> str:
@@ -183,9 +169,11 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
         raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; use a checkpoint of a RoBERTa")
     found = of_arguments(arguments)
     shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
-    tokens, positions = (_shape(shapes, f".embed_{what}.weight") for what in ("tokens", "positions"))
-    layers = sorted({int(name.split(".layers.")[1].split(".")[0]) for name in shapes if ".layers." in name})
-    ffn = _shape(shapes, ".layers.0.fc1.weight")
+    endings = (".embed_tokens.weight", ".embed_positions.weight", ".layers.0.fc1.weight")
+    tokens, positions, ffn = (
+        next((shape for name, shape in shapes.items() if name.endswith(ending)), None) for ending in endings
+    )
+    layers = {name.split(".layers.")[1].split(".")[0] for name in shapes if ".layers." in name}
     stored = {
         "encoder_layers": (found.layers, len(layers)),
         "encoder_embed_dim": (found.embed, tokens and tokens[1]),
@@ -204,25 +192,18 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
             "use one that fairseq wrote"
         )
     if not any(name.startswith("classification_heads.") for name in shapes):
-        found = without_defaults(found)
+        # The head of the runs is that of the recipe, unless the encoder has an activation or pooling of its
+        # own: that of its family, or of a sentence encoder.
+        activation = families.FAMILIES[found.family].pooler_activation
+        found = dataclasses.replace(
+            found,
+            pooler_activation=None if activation == "tanh" else activation,
+            pooling=None if found.pooling == "first" else found.pooling,
+        )
     if found.learned_positions:
         assert positions is not None  # `wrong` would have it
         found = dataclasses.replace(found, positions=positions[0] - FIRST_POSITION)
     return found
-
-
-def without_defaults(found: Architecture) -> Architecture:
-    """The architecture of an encoder without classification head.
-
-    The head of the runs is that of the recipe, unless the encoder has an activation or pooling of its
-    own: that of its family, or of a sentence encoder.
-    """
-    family = families.FAMILIES[found.family]
-    return dataclasses.replace(
-        found,
-        pooler_activation=None if family.pooler_activation == "tanh" else family.pooler_activation,
-        pooling=None if found.pooling == "first" else found.pooling,
-    )
 
 
 @dataclass(frozen=True)
@@ -231,12 +212,9 @@ class Head:
 
     name: str
     classes: int
-    class_names: tuple[str, ...] | None
-    """In the order of the logits; None if the checkpoint does not record them."""
-    kind: str = SINGLE_LABEL
-    """The kind of the labels it was trained on (`common.label_kinds`)."""
-    scaling: Scaling = Scaling()
-    """Of numeric labels."""
+    class_names: tuple[str, ...] | None  # in the order of the logits; None if they are not recorded
+    kind: str = SINGLE_LABEL  # of the labels it was trained on (`common.label_kinds`)
+    scaling: Scaling = Scaling()  # of numeric labels
 
 
 def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:
@@ -246,18 +224,13 @@ def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:
     return KINDS[MULTI_LABEL if settings.get("multi_label") else SINGLE_LABEL]
 
 
-def kind_of_state(state: Mapping[str, Any]) -> LabelKind:
-    """The kind of labels that a checkpoint was trained on."""
-    return kind_of_settings(task_settings(state))
-
-
 def scaling_of_state(state: Mapping[str, Any], where: object = "checkpoint") -> Scaling:
     """The scaling of the numeric labels that a checkpoint was trained on; stock fairseq does not scale them.
 
     Raises `UserError` with `where` if it is malformed.
     """
-    recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
-    return Scaling.from_record(recorded[SCALING], where) if SCALING in recorded else Scaling()
+    record = task_record(state)
+    return Scaling.from_record(record[SCALING], where) if SCALING in record else Scaling()
 
 
 def head_of(state: Mapping[str, Any]) -> Head | None:
@@ -265,11 +238,9 @@ def head_of(state: Mapping[str, Any]) -> Head | None:
     for name, weight in state["model"].items():
         parts = name.split(".")
         if parts[0] == "classification_heads" and parts[2:] == ["out_proj", "weight"]:
-            recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
-            names = recorded.get("class_names")
-            kind = kind_of_state(state).name
-            scaling = scaling_of_state(state)
-            return Head(parts[1], len(weight), None if names is None else tuple(names), kind, scaling)
+            names, kind = task_record(state).get("class_names"), kind_of_settings(task_settings(state)).name
+            names = None if names is None else tuple(names)
+            return Head(parts[1], len(weight), names, kind, scaling_of_state(state))
     return None
 
 
@@ -285,15 +256,13 @@ def class_rows(theirs: Sequence[str], ours: Sequence[str]) -> list[int] | None:
             return [names.index(key(name)) for name in ours]
     unnamed = [f"LABEL_{index}" for index in range(len(ours))]
     if sorted(theirs) == sorted(unnamed):
-        ordered = sorted(ours, key=_natural)
+        numbers = {name: float(name) for name in ours if name.lstrip("-").isdecimal()}
+        # Numbers by their value, before other names.
+        ordered = sorted(
+            ours, key=lambda name: (name not in numbers, numbers.get(name, 0.0), name.casefold())
+        )
         return [list(theirs).index(unnamed[ordered.index(name)]) for name in ours]
     return None
-
-
-def _natural(name: str) -> tuple[bool, float, str]:
-    """A key that sorts numbers by their value, before other names."""
-    is_number = name.lstrip("-").isdecimal()
-    return not is_number, float(name) if is_number else 0.0, name.casefold()
 
 
 def read_architecture(path: Path) -> Architecture:
@@ -307,12 +276,14 @@ def read_architecture(path: Path) -> Architecture:
 def model_arguments(state: Mapping[str, Any]) -> argparse.Namespace:
     """The arguments from which fairseq builds the model of a checkpoint, from `cfg` or the older `args`.
 
-    The RoBERTa of another program has an architecture that nobody registered here; it becomes `roberta`.
+    The RoBERTa of another program has an architecture that nobody registered here; it becomes `roberta` of
+    the sizes that it records.
     """
     cfg = state.get("cfg")
     arguments = _namespace(cfg.get("model") if cfg is not None else state.get("args"))
-    if vars(arguments) and _is_foreign_roberta(arch_name(arguments), state["model"]):
-        arguments.arch = FOREIGN
+    unknown = vars(arguments) and arch_name(arguments) not in ARCH_MODEL_REGISTRY
+    if unknown and any(name.endswith(".sentence_encoder.embed_tokens.weight") for name in state["model"]):
+        arguments.arch = "roberta"
     return arguments
 
 
@@ -326,17 +297,7 @@ def is_roberta(name: str | None) -> bool:
     return name in ARCH_MODEL_REGISTRY and issubclass(ARCH_MODEL_REGISTRY[name], RobertaModel)
 
 
-def _is_foreign_roberta(name: str | None, weights: Mapping[str, Any]) -> bool:
-    """Whether weights of an architecture that nobody registered here have the names of RoBERTa's."""
-    known = name in ARCH_MODEL_REGISTRY
-    return not known and any(key.endswith(f".sentence_encoder.{TABLE}") for key in weights)
-
-
 def _namespace(arguments: argparse.Namespace | Mapping[str, Any] | None) -> argparse.Namespace:
     """A copy, as a namespace."""
     known = vars(arguments) if isinstance(arguments, argparse.Namespace) else dict(arguments or {})
     return argparse.Namespace(**known)
-
-
-def _shape(shapes: Mapping[str, tuple[int, ...]], ending: str) -> tuple[int, ...] | None:
-    return next((shape for name, shape in shapes.items() if name.endswith(ending)), None)

@@ -2,11 +2,8 @@
 
 A checkpoint of a small model has 90 MB and is a pickle. The exported file has 46 MB, cannot contain code, and
 loads wherever fairseq takes a checkpoint (`--restore-file`, `train --pretrained`, `from_pretrained`). Its
-metadata contain the configuration as JSON, with absolute paths reduced to their last component, and a
-checksum of configuration and weights. Rounding to IEEE 754 binary16 changes a weight by at most 1 part in
-2,048.
-
-    roberta-small export fairseq pretrained/run/model.pt --out pretrained/mine/model.safetensors
+metadata contain the configuration as JSON, of paths the last component, and a checksum of both. Rounding to
+IEEE 754 binary16 changes a weight by at most 1 part in 2,048.
 """
 
 from __future__ import annotations
@@ -50,10 +47,8 @@ def write(
     """Write weights and configuration of the checkpoint `source` to the safetensors file `target`.
 
     If a dict.txt is next to `source`, it is copied next to `target`, so that data can be compared with it
-    later; an existing dict.txt is not overwritten. For `embedding_scale` see `scale_embeddings`.
-
-    Raises `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of
-    fp16.
+    later; an existing dict.txt is not overwritten. For `embedding_scale` see `scale_embeddings`. Raises
+    `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of fp16.
     """
     state = load_checkpoint(source, optimizer=False)
     if embedding_scale != 1.0:
@@ -72,8 +67,8 @@ def write(
             weights[name] = weight.half().contiguous()
         else:
             tied[name] = first
-    settings = json.loads(json.dumps({"args": state.get("args"), "cfg": state.get("cfg")}, default=_as_json))
-    configuration = json.dumps(_without_folders(settings) | {"tied": tied})
+    settings = _plain({"args": state.get("args"), "cfg": state.get("cfg")})
+    configuration = json.dumps(settings | {"tied": tied})
     metadata = {"format": "pt", "kind": FORMAT, "configuration": configuration}
     metadata["sha256"] = checksum(configuration, weights)
     atomic_write(target, save(weights, metadata))
@@ -92,11 +87,10 @@ def scale_embeddings(
     The LayerNorm after the embeddings cancels the factor, up to its epsilon. If the LM head is tied to the
     token embeddings, the norm before it is divided by `scale`, so that its scores stay the same too.
 
-    Returns a new dictionary in which tied weights are still tied; `weights` is not modified.
-
-    Raises `UserError` if `scale` is not a positive number or is so small that the epsilon would dominate, and
-    for a model without learned positions or without a norm after its embeddings, where scaling would change
-    the model.
+    Returns a new dictionary in which tied weights are still tied; `weights` is not modified. Raises
+    `UserError` if `scale` is not a positive number or is so small that the epsilon would dominate, and for a
+    model without learned positions or without a norm after its embeddings, where scaling would change the
+    model.
     """
     if not 0.0 < scale < math.inf:
         raise UserError(f"--embedding-scale {scale}: must be above 0")
@@ -122,20 +116,15 @@ def scale_embeddings(
     return weights | scaled | dict.fromkeys(tied, scaled[EMBEDDINGS[0]])
 
 
-def _as_json(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """A configuration as JSON has it, of absolute paths the last component: `/home/ann/text` -> `text`."""
     if isinstance(value, argparse.Namespace):
-        return {NAMESPACE: vars(value)}
+        return {NAMESPACE: _plain(vars(value))}
     if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=True, enum_to_str=True)
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} in a configuration of fairseq")
-
-
-def _without_folders(value: Any) -> Any:
-    """Reduce absolute paths to their last component: `/home/ann/data/corpus` -> `corpus`."""
+        value = OmegaConf.to_container(value, resolve=True, enum_to_str=True)
     if isinstance(value, dict):
-        return {name: _without_folders(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_folders(inner) for inner in value]
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    value = value.value if isinstance(value, Enum) else value
     return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value

@@ -10,7 +10,6 @@ another kind of labels is not loaded.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
-from roberta_small.common.label_kinds import Labels, Scaling
+from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
 from roberta_small.fairseq_plugin.checkpoints.architecture import Head, head_of
@@ -48,27 +47,26 @@ OPTIONAL = (LM_HEAD, SECOND)
 """Beginnings of the names of weights that initial weights may lack."""
 MAX_DIFFERENCES = 3
 """Differences between checkpoint and model that an error message lists."""
-PACKAGE = "roberta_small.fairseq_plugin"
 
 
-def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `checkpoint_utils.load_checkpoint`, which `fairseq-train` calls once: `check` first."""
-
-    @functools.wraps(original)
-    def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
-            return original(cfg, trainer, **kwargs)
-        state = check(cfg, trainer)
-        flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
-            if state is not None and name is not None and not keeps_optimizer(cfg, flag):
-                bare = weights_alone(state, trainer.get_model())
-                bare["criterion"] = trainer.get_criterion().state_dict()
-                stack.enter_context(reading_instead(local_path(name), bare))
-            return original(cfg, trainer, **kwargs)
-
-    return load
+def checking_initial_checkpoint(original: Callable[..., Any], cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+    """Replace `checkpoint_utils.load_checkpoint`: check the initial checkpoint before the first update."""
+    if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
+        return original(cfg, trainer, **kwargs)
+    state = check(cfg, trainer)
+    flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
+        if state is not None and name is not None and not keeps_optimizer(cfg, flag):
+            # fairseq would look up criterion, task, optimizer and schedule of the old run, which may belong
+            # to another program. It gets the weights alone.
+            upgraded = dict(state["model"])
+            trainer.get_model().upgrade_state_dict(upgraded)
+            weights = state["model"] | missing_weights(upgraded, trainer.get_model(), OPTIONAL)
+            others = {"last_optimizer_state": None, "criterion": trainer.get_criterion().state_dict()}
+            bare = bare_state(weights, {"model": None}) | others
+            stack.enter_context(reading_instead(local_path(name), bare))
+        return original(cfg, trainer, **kwargs)
 
 
 def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
@@ -84,7 +82,8 @@ def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
         return None
     path = local_path(name)
     if not path.is_file():
-        if flag == "--restore-file" and not is_ours(model, task):
+        modules = (type(model).__module__, type(task).__module__)
+        if flag == "--restore-file" and not any("roberta_small.fairseq_plugin." in name for name in modules):
             return None  # fairseq warns and starts from random weights, which its own commands rely on
         raise UserError(
             f"{flag} {name}: no such checkpoint; correct the path, "
@@ -92,8 +91,14 @@ def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
         )
     state = load_checkpoint(path)
     resumes = keeps_optimizer(cfg, flag)
-    if resumes:
-        check_criterion(f"{flag} {path}", state, trainer.get_criterion())
+    if resumes and state.get("last_optimizer_state") is not None:
+        history = state.get("optimizer_history") or [{}]
+        theirs, criterion = history[-1].get("criterion_name"), type(trainer.get_criterion()).__name__
+        if theirs != criterion:
+            raise UserError(
+                f"{flag} {path} was trained with {theirs}, this run trains with {criterion}; to load only "
+                "its weights, add --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
+            )
     require_fit(flag, path, state, model, task, keeps_optimizer=resumes)
     logger.info("initialization: weights of %s", path)
     return state
@@ -117,19 +122,6 @@ def require_fit(
 def keeps_optimizer(cfg: Any, flag: str) -> bool:
     """Whether the run continues with the optimizer of the checkpoint, and so with the rest of its state."""
     return flag != "--finetune-from-model" and not cfg.reset_optimizer
-
-
-def weights_alone(state: dict[str, Any], model: BaseFairseqModel) -> dict[str, Any]:
-    """A state in fairseq's format with the weights of a checkpoint and nothing else of its run.
-
-    fairseq would look up the criterion, task, optimizer and schedule of the old run, which may belong to
-    another program.
-    """
-    weights = dict(state["model"])
-    upgraded = dict(weights)
-    model.upgrade_state_dict(upgraded)
-    weights |= missing_weights(upgraded, model, OPTIONAL)
-    return bare_state(weights, {"model": None}) | {"last_optimizer_state": None}
 
 
 def missing_weights(
@@ -185,51 +177,37 @@ def fit_head(weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Head
     present = {name: weight for name, weight in own.items() if name in weights}
     if not present:
         return
+    output = [name for name in present if ".out_proj." in name]
+    names, classes = theirs.class_names, ", ".join(ours.classes)
     if theirs.kind != ours.kind.name:
-        _replace_head(weights, present, "because it was trained on another kind of labels")
-    elif not ours.kind.has_classes:
-        _rescale(weights, present, theirs.scaling, ours.scaling)
-    elif theirs.class_names and len(theirs.class_names) == len(ours.classes):
-        _reorder(weights, present, theirs.class_names, ours.classes)
-
-
-def _replace_head(weights: dict[str, Tensor], own: Mapping[str, Tensor], why: str) -> None:
-    weights.update((name, weight.clone()) for name, weight in own.items())
-    logger.warning("classification head not loaded, %s: the new head has random weights", why)
-
-
-def _reorder(
-    weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: tuple[str, ...], ours: tuple[str, ...]
-) -> None:
-    rows_K = architecture.class_rows(theirs, ours)
-    if rows_K is None:
-        weights.update((name, weight.clone()) for name, weight in own.items())
+        weights.update((name, weight.clone()) for name, weight in present.items())
         logger.warning(
-            "classification head for %s not loaded, because the data have the classes %s: the new head "
-            "has random weights", ", ".join(theirs), ", ".join(ours),
-        )  # fmt: skip
-        return
-    for name in own:
-        if ".out_proj." in name and len(weights[name]) == len(rows_K):
-            weights[name] = weights[name][rows_K]
-    if rows_K != sorted(rows_K):
-        logger.info("classification head: classes reordered to %s, as in the data", ", ".join(ours))
-
-
-def _rescale(weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Scaling, ours: Scaling) -> None:
-    if theirs == ours:
-        return
-    for name in own:
-        if ".out_proj." in name:
-            weights[name] = weights[name] * (theirs.scale / ours.scale)
-        if name.endswith(".out_proj.bias"):
-            weights[name] = weights[name] + (theirs.mean - ours.mean) / ours.scale
-    logger.info("classification head: numbers rescaled to mean %.6g and scale %.6g", ours.mean, ours.scale)
-
-
-def is_ours(model: BaseFairseqModel, task: Any) -> bool:
-    """Whether the model or the task is defined in this plugin."""
-    return any(type(part).__module__.startswith(f"{PACKAGE}.") for part in (model, task))
+            "classification head not loaded, because it was trained on another kind of labels: the new head "
+            "has random weights"
+        )
+    elif not ours.kind.has_classes:
+        old, new = theirs.scaling, ours.scaling
+        if old == new:
+            return
+        for name in output:
+            weights[name] = weights[name] * (old.scale / new.scale)
+            if name.endswith(".bias"):
+                weights[name] = weights[name] + (old.mean - new.mean) / new.scale
+        logger.info("classification head: numbers rescaled to mean %.6g and scale %.6g", new.mean, new.scale)
+    elif names and len(names) == len(ours.classes):
+        rows_K = architecture.class_rows(names, ours.classes)
+        if rows_K is None:
+            weights.update((name, weight.clone()) for name, weight in present.items())
+            logger.warning(
+                "classification head for %s not loaded, because the data have the classes %s: the new head "
+                "has random weights", ", ".join(names), classes,
+            )  # fmt: skip
+            return
+        for name in output:
+            if len(weights[name]) == len(rows_K):
+                weights[name] = weights[name][rows_K]
+        if rows_K != sorted(rows_K):
+            logger.info("classification head: classes reordered to %s, as in the data", classes)
 
 
 def initial_checkpoint(cfg: Any, suffix: str = "") -> tuple[str, str | None]:
@@ -257,29 +235,11 @@ def last_checkpoint(cfg: Any, suffix: str = "") -> Path | None:
 
 
 def local_path(path: str) -> Path:
-    """The local file of a path or URL; a URL that cannot be resolved is returned unchanged.
-
-    URLs such as `file:///models/model.pt` are resolved by fairseq's `PathManager`, which needs the package
-    iopath for them.
-    """
+    """The local file of a path or URL; one that `PathManager`, with iopath, cannot resolve stays as it is."""
     try:
         return Path(PathManager.get_local_path(str(path)))
     except (OSError, ValueError, RuntimeError, AssertionError):
         return Path(path)
-
-
-def check_criterion(source: str, state: dict[str, Any], criterion: Any) -> None:
-    """Raise `UserError` if the checkpoint has the optimizer state of a training with another criterion.
-
-    `source` is the checkpoint as error messages name it, with its flag.
-    """
-    history = state.get("optimizer_history") or [{}]
-    theirs, ours = history[-1].get("criterion_name"), type(criterion).__name__
-    if state.get("last_optimizer_state") is not None and theirs != ours:
-        raise UserError(
-            f"{source} was trained with {theirs}, this run trains with {ours}; to load only its "
-            "weights, add --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
-        )
 
 
 def check_architecture(
@@ -365,7 +325,10 @@ def check_dictionary(path: Path, dictionary: Dictionary | None) -> None:
     beside = path.parent / "dict.txt"
     if dictionary is None or not beside.is_file():
         return
-    theirs, ours = _symbols(load_dictionary(beside)), _symbols(dictionary)
+    theirs, ours = (
+        [symbol for symbol in found.symbols if symbol != "<mask>"]  # tasks add it themselves
+        for found in (load_dictionary(beside), dictionary)
+    )
     if theirs == ours:
         return
     at = next((i for i, pair in enumerate(zip(theirs, ours, strict=False)) if pair[0] != pair[1]), None)
@@ -378,8 +341,3 @@ def check_dictionary(path: Path, dictionary: Dictionary | None) -> None:
         f"{beside}: not the dictionary of the data ({place}); write the data folder again with "
         f"--dict {beside}"
     )
-
-
-def _symbols(dictionary: Dictionary) -> list[str]:
-    """The symbols without `<mask>`, which tasks add themselves."""
-    return [symbol for symbol in dictionary.symbols if symbol != "<mask>"]

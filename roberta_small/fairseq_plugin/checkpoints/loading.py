@@ -5,9 +5,7 @@ containers and the classes of an allow-list, nothing else. fairseq's checkpoints
 because they contain the configuration of the run.
 
 The file is a zip archive with a checksum for each member. torch does not compare them, so a flipped bit would
-silently change a weight. Here they are verified first.
-
-Weights can also be stored as safetensors, which cannot contain code: `fp16.py` writes such files.
+silently change a weight. Here they are verified first. Weights can also be stored as safetensors (`fp16.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import collections
 import contextlib
 import copy
 import ctypes
-import functools
 import hashlib
 import json
 import mmap
@@ -45,12 +42,25 @@ from roberta_small.common.families import TIED, TOKENS
 from roberta_small.common.files import atomic_open
 from roberta_small.common.label_kinds import SCALING
 
-TASK_STATE = "SentenceClassificationTask"
-"""Key of `extra_state` for what the task of a classifier records."""
 LM_HEAD = "encoder.lm_head."
 """Prefix of the weights of the language model's head."""
-# Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
-CONFIGURATION = [
+OPTIMIZER_STATE = "last_optimizer_state"
+"""fairseq's key of Adam's moments."""
+WRAPPED = "module."
+SUFFIX = ".safetensors"
+FORMAT = "fairseq-roberta"
+"""Metadata entry `kind` of the safetensors files that `fp16.write` writes."""
+NAMESPACE = "argparse.Namespace"
+"""JSON key that marks an `argparse.Namespace` in the stored configuration."""
+
+
+class Meter:
+    """Stands for fairseq's meters of training in checkpoints before 0.9, which are read but not used."""
+
+
+SCALAR = np._core.multiarray.scalar  # type: ignore[attr-defined]  # private, but the name in pickles
+ALLOWED = [
+    # Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
     argparse.Namespace,
     omegaconf.DictConfig,
     omegaconf.ListConfig,
@@ -65,38 +75,22 @@ CONFIGURATION = [
     collections.defaultdict,
     collections.OrderedDict,
     typing.Any,
-    dict,
-    list,
-    int,
-    float,
-    str,
-    bool,
-]
-# Metrics computed with NumPy: a scalar is pickled as its type and its bytes.
-NUMPY = [
-    np._core.multiarray.scalar,  # type: ignore[attr-defined]  # private, but the name in pickles
+    *(dict, list, int, float, str, bool),
+    # Metrics computed with NumPy: a scalar is pickled as its type and its bytes.
+    SCALAR,
+    (SCALAR, "numpy.core.multiarray.scalar"),  # its name in NumPy 1
     np.dtype,
-    np.dtypes.Float64DType,
-    np.dtypes.Float32DType,
-    np.dtypes.Int64DType,
-]
-
-
-class Meter:
-    """Stands for fairseq's meters of training in checkpoints before 0.9, which are read but not used."""
-
-
-METERS = [
-    (Meter, f"fairseq.{module}.{name}")
-    for module in ("meters", "logging.meters")
-    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter")
-]
-# The names of the same functions in NumPy 1.
-NUMPY_1 = [(np._core.multiarray.scalar, "numpy.core.multiarray.scalar")]  # type: ignore[attr-defined]
-ENUMS = [
-    value
-    for value in vars(constants).values()
-    if isinstance(value, type) and issubclass(value, constants.Enum)
+    *(np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType),
+    *(
+        value
+        for value in vars(constants).values()
+        if isinstance(value, type) and issubclass(value, constants.Enum)
+    ),
+    *(
+        (Meter, f"fairseq.{module}.{name}")
+        for module in ("meters", "logging.meters")
+        for name in ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter")
+    ),
 ]
 READ_ERRORS = (
     RuntimeError,
@@ -108,31 +102,17 @@ READ_ERRORS = (
     TypeError,
     OverflowError,
     AssertionError,
-    RecursionError,
     MemoryError,
     struct.error,
     zipfile.BadZipFile,
     zlib.error,
 )
-"""Raised by `torch.load` for files that are truncated, empty or in another format."""
+"""Raised by torch and NumPy for files that are truncated, empty or in another format."""
 ZIP_MAGIC = b"PK\x03\x04"
-LOCAL_HEADER = 30
-"""Bytes before the name of a member in a zip archive (APPNOTE 4.3.7)."""
-LOCAL_LENGTHS = 26
-"""Offset of the lengths of its name and of the field after it."""
-CHUNK = 1 << 20
-"""Bytes of a compressed member that are read at a time."""
-PORTION = 16 << 20
-"""Bytes of a mapped file that are in memory at a time."""
-ALLOWED = [*CONFIGURATION, *NUMPY, *NUMPY_1, *ENUMS, *METERS]
-WRAPPED = "module."
-OPTIMIZER_STATE = "last_optimizer_state"
-"""fairseq's key of Adam's moments."""
-SUFFIX = ".safetensors"
-FORMAT = "fairseq-roberta"
-"""Metadata entry `kind` of the safetensors files that `fp16.write` writes."""
-NAMESPACE = "argparse.Namespace"
-"""JSON key that marks an `argparse.Namespace` in the stored configuration."""
+LOCAL_HEADER, LOCAL_LENGTHS = 30, 26
+"""Of a zip member (APPNOTE 4.3.7): bytes before its name, offset of the lengths of name and extra field."""
+CHUNK, PORTION = 1 << 20, 16 << 20
+"""Bytes that are in memory at a time: of a compressed member, of a mapped file."""
 
 
 def allow_fairseq_objects() -> None:
@@ -151,15 +131,7 @@ def load_checkpoint(path: str | os.PathLike[str], *, optimizer: bool = True) -> 
     Raises `UserError` for a file that is missing, truncated, corrupt, not a fairseq checkpoint, or that
     contains anything outside the allow-list.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint")
-    if path.suffix == SUFFIX:
-        return read_safetensors(path)
-    state = _read_pickle(path, optimizer=optimizer)
-    if not optimizer and task_settings(state).get("_name") == "distillation":
-        state["model"] = {name: w for name, w in state["model"].items() if not name.startswith(LM_HEAD)}
-    return state
+    return _read(Path(path), weights=True, optimizer=optimizer)
 
 
 def read_outline(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -168,22 +140,17 @@ def read_outline(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns fairseq's state as `load_checkpoint` does, with tensors on torch's device `meta`. Checksums are
     not compared. Raises `UserError` as `load_checkpoint` does.
     """
-    path = Path(path)
+    return _read(Path(path), weights=False, optimizer=True)
+
+
+def _read(path: Path, *, weights: bool, optimizer: bool) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     if path.suffix == SUFFIX:
-        with _reporting_corrupt(path), safe_open(path, framework="pt") as stored:
-            configuration = _configuration(path, stored.metadata() or {})
-            tied = configuration.pop("tied")
-            shapes = {name: stored.get_slice(name).get_shape() for name in stored.keys()}  # noqa: SIM118
-            shapes |= {name: shapes[first] for name, first in tied.items()}
-            return configuration | {
-                "model": {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-            }
-    return _read_pickle(path, weights=False)
-
-
-def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) -> dict[str, Any]:
+        try:
+            return _read_safetensors(path, weights=weights)
+        except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError):
+            raise UserError(f"{path}: truncated or corrupt; copy the file again") from None
     allow_fairseq_objects()
     with path.open("rb") as stream:
         try:
@@ -202,59 +169,46 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
             ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
-    if (key := _malformed(state)) is not None:
-        raise UserError(f"{path}: not a fairseq checkpoint ('{key}' contains no settings)")
-    if any(name.startswith(WRAPPED) for name in state["model"]):  # saved from within DistributedDataParallel
-        state["model"] = {name.removeprefix(WRAPPED): weight for name, weight in state["model"].items()}
-    if weights:
-        _tie(state["model"])
+    cfg, settings = state.get("cfg"), Mapping | argparse.Namespace | None
+    expected = [("cfg", cfg, Mapping | None), ("extra_state", state.get("extra_state"), Mapping | None)]
+    if isinstance(cfg, Mapping):
+        expected += [("cfg.model", cfg.get("model"), settings), ("cfg.task", cfg.get("task"), settings)]
+    for key, value, types in [*expected, ("args", state.get("args"), settings)]:
+        if not isinstance(value, types):
+            raise UserError(f"{path}: not a fairseq checkpoint ('{key}' contains no settings)")
+    model = {name.removeprefix(WRAPPED): weight for name, weight in state["model"].items()}
+    state["model"] = model
+    if weights and TIED in model and TOKENS in model:
+        # From a GPU, fairseq saves the token embeddings twice: as the matrix of the head, too.
+        head, tokens = model[TIED], model[TOKENS]
+        tied = head.data_ptr() == tokens.data_ptr()
+        if not tied and head.dtype == tokens.dtype and torch.equal(head, tokens):
+            model[TIED] = tokens
     if weights and not optimizer:
         state.pop(OPTIMIZER_STATE, None)
-        state = _out_of_file(state)
+        if task_settings(state).get("_name") == "distillation":
+            state["model"] = {name: w for name, w in model.items() if not name.startswith(LM_HEAD)}
+        return _out_of_file(state)
     return state
-
-
-def _malformed(state: Mapping[str, Any]) -> str | None:
-    """The first part of a state, without its weights, that has another type than fairseq writes, or None."""
-    cfg = state.get("cfg")
-    if not isinstance(cfg, Mapping | None):
-        return "cfg"
-    if not isinstance(state.get("extra_state"), Mapping | None):
-        return "extra_state"
-    settings = {f"cfg.{key}": (cfg or {}).get(key) for key in ("model", "task")} | {"args": state.get("args")}
-    accepted = Mapping | argparse.Namespace | None
-    return next((key for key, value in settings.items() if not isinstance(value, accepted)), None)
-
-
-def _tie(model: dict[str, Any]) -> None:
-    """Tie the head of a language model to equal token embeddings: from a GPU, fairseq saves both."""
-    head, tokens = model.get(TIED), model.get(TOKENS)
-    if head is None or tokens is None or head.data_ptr() == tokens.data_ptr():
-        return
-    if head.dtype == tokens.dtype and torch.equal(head, tokens):
-        model[TIED] = tokens
 
 
 def _out_of_file(state: dict[str, Any]) -> dict[str, Any]:
     """A copy of a state whose tensors are in a mapped file, which another program may overwrite later.
 
-    Tied weights stay tied. What has been copied leaves memory, so that it is not there twice.
+    Tied weights stay tied. The pages of what has been copied leave memory, so that it is not there twice.
     """
     known: dict[int, Any] = {}
     model = {}
     for name, weight in state["model"].items():
         model[name] = copy.deepcopy(weight, known)
         if isinstance(weight, Tensor):
-            _release(weight.untyped_storage())
+            storage = weight.untyped_storage()
+            first = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE
+            if end > first:
+                address, size = ctypes.c_void_p(first), ctypes.c_size_t(end - first)
+                ctypes.CDLL(None).madvise(address, size, mmap.MADV_DONTNEED)
     return copy.deepcopy(state | {"model": {}}, known) | {"model": model}
-
-
-def _release(storage: torch.UntypedStorage) -> None:
-    """Let the pages of a storage in a mapped file leave memory; they would be read from the file again."""
-    first = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    size = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE - first
-    if size > 0:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 def verify_checksums(stream: IO[bytes]) -> bool:
@@ -282,22 +236,17 @@ def verify_checksums(stream: IO[bytes]) -> bool:
             lengths = struct.unpack_from("<HH", content, member.header_offset + LOCAL_LENGTHS)
             begin = member.header_offset + LOCAL_HEADER + sum(lengths)
             end = begin + member.file_size
-            if end > len(content) or _crc32(mapped, content, begin, end) != member.CRC:
+            found = 0
+            for start in range(begin, min(end, len(content)), PORTION):
+                stop = min(start + PORTION, end)
+                with content[start:stop] as data:
+                    found = zlib.crc32(data, found)
+                page = start // mmap.PAGESIZE * mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_DONTNEED, page, min(stop, len(content)) - page)  # leaves memory
+            if end > len(content) or found != member.CRC:
                 raise zipfile.BadZipFile(member.filename)
     stream.seek(0)
     return all(member.compress_type == zipfile.ZIP_STORED for member in members)
-
-
-def _crc32(mapped: mmap.mmap, content: memoryview, begin: int, end: int) -> int:
-    """The checksum of a part of a mapped file; what has been read leaves memory."""
-    found = 0
-    for start in range(begin, end, PORTION):
-        stop = min(start + PORTION, end)
-        with content[start:stop] as data:
-            found = zlib.crc32(data, found)
-        page = start // mmap.PAGESIZE * mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_DONTNEED, page, stop - page)
-    return found
 
 
 def refusal(error: pickle.UnpicklingError) -> str:
@@ -307,40 +256,36 @@ def refusal(error: pickle.UnpicklingError) -> str:
     return "not a checkpoint that can be loaded without executing code, or truncated"
 
 
-def read_safetensors(path: Path) -> dict[str, Any]:
-    """Read a file written by `fp16.write` as a fairseq state, with the weights in float32.
+def _read_safetensors(path: Path, *, weights: bool) -> dict[str, Any]:
+    """Read a file written by `fp16.write` as a fairseq state, with the weights in float32 or only outlined.
 
-    Raises `UserError` for a file that is corrupt or was not written by `fp16.write`.
+    Raises `UserError` for a file that `fp16.write` did not write, and other errors if it is corrupt.
     """
-    with _reporting_corrupt(path):
-        with safe_open(path, framework="pt") as stored:
-            metadata = stored.metadata() or {}
-            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        stored_state = _configuration(path, metadata)
-        if metadata.get("sha256") not in (None, checksum(metadata["configuration"], weights)):
-            raise ValueError("checksum mismatch")
-        weights = {name: weight.float() for name, weight in weights.items()}
-        weights |= {name: weights[first] for name, first in stored_state.pop("tied").items()}
-    return bare_state(weights) | stored_state
-
-
-@contextlib.contextmanager
-def _reporting_corrupt(path: Path) -> Iterator[None]:
-    """Raise `UserError` for whatever reading a corrupt safetensors file raises."""
-    try:
-        yield
-    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError):
-        raise UserError(f"{path}: truncated or corrupt; copy the file again") from None
-
-
-def _configuration(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """The stored `args`, `cfg` and `tied`; raises `UserError` for a file that `fp16.write` did not write."""
+    with safe_open(path, framework="pt") as stored:
+        metadata, names = stored.metadata() or {}, list(stored.keys())
+        if weights:
+            model = {name: stored.get_tensor(name) for name in names}
+        else:
+            shapes = {name: stored.get_slice(name).get_shape() for name in names}
+            model = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     if metadata.get("kind") != FORMAT:
         raise UserError(
             f"{path}: not written by roberta-small export fairseq; convert a Transformers model with "
             "roberta-small export fairseq"
         )
-    return json.loads(metadata["configuration"], object_hook=_from_json)
+    text = metadata["configuration"]
+    if weights and metadata.get("sha256") not in (None, checksum(text, model)):
+        raise ValueError("checksum mismatch")
+    # The stored `args`, `cfg` and `tied`.
+    state = json.loads(
+        text,
+        object_hook=lambda value: (
+            argparse.Namespace(**value[NAMESPACE]) if set(value) == {NAMESPACE} else value
+        ),
+    )
+    model = {name: weight.float() for name, weight in model.items()}
+    model |= {name: model[first] for name, first in state.pop("tied").items()}
+    return bare_state(model) | state if weights else state | {"model": model}
 
 
 def checksum(configuration: str, weights: dict[str, Tensor]) -> str:
@@ -350,10 +295,6 @@ def checksum(configuration: str, weights: dict[str, Tensor]) -> str:
         digest.update(f"{name} {weights[name].dtype} {tuple(weights[name].shape)}".encode())
         digest.update(weights[name].numpy().tobytes())
     return digest.hexdigest()
-
-
-def _from_json(value: dict[str, Any]) -> Any:
-    return argparse.Namespace(**value[NAMESPACE]) if set(value) == {NAMESPACE} else value
 
 
 _instead: dict[str, dict[str, Any]] = {}
@@ -369,25 +310,25 @@ def reading_instead(path: Path, state: dict[str, Any]) -> Iterator[None]:
         del _instead[str(path)]
 
 
-def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `checkpoint_utils.load_checkpoint_to_cpu`: read .safetensors files with `load_checkpoint`.
+def reading_safetensors(
+    original: Callable[..., Any],
+    path: str,
+    arg_overrides: dict[str, Any] | None = None,
+    load_on_all_ranks: bool = False,
+) -> Any:
+    """Replace `checkpoint_utils.load_checkpoint_to_cpu`: load checkpoints in safetensors format.
 
     Within `reading_instead`, nothing is read.
     """
-
-    @functools.wraps(original)
-    def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
-        if (given := _instead.get(str(path))) is not None:
-            return given
-        if not str(path).endswith(SUFFIX):
-            return original(path, arg_overrides, load_on_all_ranks)
-        state = load_checkpoint(path)
-        state["cfg"] = omegaconf.OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-        if arg_overrides is not None:
-            overwrite_args_by_name(state["cfg"], arg_overrides)
-        return state
-
-    return load
+    if (given := _instead.get(str(path))) is not None:
+        return given
+    if not str(path).endswith(SUFFIX):
+        return original(path, arg_overrides, load_on_all_ranks)
+    state = load_checkpoint(path)
+    state["cfg"] = omegaconf.OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    if arg_overrides is not None:
+        overwrite_args_by_name(state["cfg"], arg_overrides)
+    return state
 
 
 def task_settings(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,6 +339,11 @@ def task_settings(state: Mapping[str, Any]) -> dict[str, Any]:
     cfg = state.get("cfg")
     settings = state.get("args") if cfg is None else cfg.get("task")
     return dict(vars(settings) if isinstance(settings, argparse.Namespace) else settings or {})
+
+
+def task_record(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the task of a classifier recorded in a checkpoint; empty for other checkpoints."""
+    return (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
 
 
 def bare_state(
@@ -426,8 +372,8 @@ def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str])
     weights = {key: state.get(key) for key in ("args", "cfg", "model")}
     # fairseq's trainer reads these two from every checkpoint.
     weights["optimizer_history"] = state.get("optimizer_history", [])[-1:]
-    recorded = (state.get("extra_state") or {}).get(TASK_STATE) or {}
     # Without the scaling of numeric labels, the outputs have no meaning.
-    weights["extra_state"] = {TASK_STATE: recorded} if SCALING in recorded else {}
+    record = task_record(state)
+    weights["extra_state"] = {"SentenceClassificationTask": record} if SCALING in record else {}
     with atomic_open(target, "wb") as stream:
         torch.save(weights, stream)

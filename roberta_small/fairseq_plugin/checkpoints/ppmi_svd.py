@@ -16,9 +16,6 @@ The other weights are initialized so that these embeddings have an effect before
 
 `roberta-small pretrain --start` takes the checkpoint. It works for masked and for left-to-right models.
 
-    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --out start.pt
-    python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --window 40 --out start.pt \\
-        --encoder-layers 2
     python -m roberta_small.fairseq_plugin.checkpoints.ppmi_svd data/corpus --out causal.pt \\
         --task language_modeling --arch causal_lm_small
 
@@ -37,7 +34,6 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import options, tasks
-from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks.masked_lm import MaskedLMTask
@@ -121,16 +117,6 @@ def embeddings(counts_VV: csr_matrix, dimensions: int, std: float, rng: np.rando
     return result.astype(np.float32)
 
 
-def count_split(data: Path, dictionary: Dictionary, window: int) -> tuple[np.ndarray, csr_matrix]:
-    """Counts of DATA/train: each token (V,), and co-occurrences (V, V) without the `</s>` of sentences."""
-    dataset = load_split(str(data), ".", "train", dictionary)
-    tokens_N = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
-    sentences_N = np.repeat(np.arange(len(dataset)), dataset.sizes)
-    inner_N = tokens_N != dictionary.eos()
-    pairs_VV = cooccurrences(tokens_N[inner_N], sentences_N[inner_N], len(dictionary), window)
-    return np.bincount(tokens_N, minlength=len(dictionary)), pairs_VV
-
-
 def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) -> None:
     """Write a checkpoint of an initialized model; `flags` are those of fairseq-train.
 
@@ -151,7 +137,12 @@ def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) ->
     encoder = model.encoder.sentence_encoder
     if learns_positions(encoder) and cfg.model.encoder_attention_heads < 2:
         raise UserError("--encoder-attention-heads 1: PPMI-SVD initialization needs two heads or more")
-    counts_V, pairs_VV = count_split(data, task.source_dictionary, window)
+    dictionary = task.source_dictionary
+    dataset = load_split(str(data), ".", "train", dictionary)
+    tokens_N = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
+    sentences_N = np.repeat(np.arange(len(dataset)), dataset.sizes)
+    inner_N = tokens_N != dictionary.eos()  # of sentences
+    pairs_VV = cooccurrences(tokens_N[inner_N], sentences_N[inner_N], len(dictionary), window)
     table, content = encoder.embed_tokens, content_dimensions(encoder)
     rng = np.random.default_rng(cfg.common.seed)
     factors = embeddings(pairs_VV, content, float(table.weight.detach().std()), rng)
@@ -159,7 +150,7 @@ def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) ->
         table.weight.zero_()
         table.weight[:, :content] = torch.from_numpy(factors)
         table.weight[table.padding_idx] = 0
-    initialize(model, counts_V)
+    initialize(model, np.bincount(tokens_N, minlength=len(dictionary)))
     if isinstance(task, MaskedLMTask):  # a masked token starts as its position only
         with torch.no_grad():
             table.weight[task.mask_idx] = 0
@@ -175,7 +166,8 @@ def initialize(model: Any, counts_V: np.ndarray) -> None:
     """
     encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
     with torch.no_grad():
-        head.bias.copy_(torch.from_numpy(log_frequencies(counts_V)))
+        smoothed_V = np.maximum(counts_V, MIN_COUNT)
+        head.bias.copy_(torch.from_numpy(np.log(smoothed_V / smoothed_V.sum()).astype(np.float32)))
         if hasattr(head, "dense"):
             head.dense.weight.copy_(DENSE_SCALE * torch.eye(head.dense.in_features))
             head.dense.bias.zero_()
@@ -185,7 +177,14 @@ def initialize(model: Any, counts_V: np.ndarray) -> None:
             layer.self_attn.out_proj.weight.mul_(BRANCH_SCALE)
             layer.fc2.weight.mul_(BRANCH_SCALE)
         if learns_positions(encoder):
-            initialize_positions(encoder)
+            # Sinusoids in the last D dimensions, on the scale of the embeddings.
+            tokens, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
+            content = content_dimensions(encoder)
+            angles = torch.arange(len(positions))[:, None] * frequencies(tokens.shape[1] - content)
+            size = math.sqrt(2) * float(tokens[:, :content].std())  # a sine's deviation is 1 / sqrt(2)
+            positions.zero_()
+            positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
+            positions[encoder.embed_positions.padding_idx] = 0
         initialize_attention(encoder.layers[0].self_attn, content_dimensions(encoder))
 
 
@@ -201,23 +200,6 @@ def content_dimensions(encoder: Any) -> int:
     """
     attention = encoder.layers[0].self_attn
     return attention.embed_dim - (attention.head_dim if learns_positions(encoder) else 0)
-
-
-def log_frequencies(counts_V: np.ndarray) -> np.ndarray:
-    """Logarithm of each token's fraction of all occurrences, float32 (V,)."""
-    counts_V = np.maximum(counts_V, MIN_COUNT)
-    return np.log(counts_V / counts_V.sum()).astype(np.float32)
-
-
-def initialize_positions(encoder: Any) -> None:
-    """Write sinusoids into the last D dimensions of the position table, on the scale of the embeddings."""
-    tokens, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
-    content = content_dimensions(encoder)
-    angles = torch.arange(len(positions))[:, None] * frequencies(tokens.shape[1] - content)
-    size = math.sqrt(2) * float(tokens[:, :content].std())  # a sine has the standard deviation 1 / sqrt(2)
-    positions.zero_()
-    positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
-    positions[encoder.embed_positions.padding_idx] = 0
 
 
 def frequencies(dimensions: int) -> torch.Tensor:

@@ -1,9 +1,7 @@
 """Multi-head self-attention within each sentence of a packed batch (Vaswani et al. 2017, section 3.2).
 
-In a packed batch the sentences follow each other; padding is at the end.
-
-Shapes: T tokens of the batch; l tokens of one sentence; n the same, rounded up; B sentences; H heads; D size
-of a head; C = H * D; E = 3 * C.
+In a packed batch the sentences follow each other; padding is at the end. Shapes: T tokens of the batch; l
+tokens of one sentence; n the same, rounded up; B sentences; H heads; D size of a head; C = H * D; E = 3 * C.
 """
 
 from __future__ import annotations
@@ -38,16 +36,13 @@ def attend(
     """Self-attention within each sentence, before the output projection.
 
     Args:
-        qkv_TE: queries, keys and values of all tokens, concatenated: (T, 3 * C).
-        lengths: number of tokens of each sentence; tokens beyond their sum are padding.
-        heads: H.
+        qkv_TE: queries, keys and values of all tokens, concatenated; tokens beyond the sum of the lengths are
+            padding.
         p: dropout probability of the attention weights.
-        causal: whether a token attends only to itself and earlier tokens.
         offsets: `kernel_offsets` of the lengths, int32, on the device of `qkv_TE`. Without them, a GPU waits
             for their copy. A CPU does not use them.
 
-    Returns:
-        (T, C), of the dtype of the input. The rows of padding are finite and belong to no sentence.
+    Returns (T, C), of the dtype of the input. The rows of padding are finite and belong to no sentence.
     """
     if one_by_one(qkv_TE):
         return attend_in_groups(qkv_TE, lengths, heads, p, causal)
@@ -127,15 +122,7 @@ def attend_single_query(
     (K^T q) . x + q . b, and a weighted sum of (V x + c) is V (weighted sum of x) + c (sum of the weights).
     This takes 2 * T * C * H instead of 2 * T * C * C operations. The result is the same up to rounding.
 
-    Args:
-        attention: its projections are used.
-        x_TC: input of the layer.
-        query_BC: the rows of `x_TC` that are the queries.
-        lengths: number of tokens of each sentence.
-        p: dropout probability of the attention weights.
-
-    Returns:
-        (B, C).
+    `x_TC` is the input of the layer, `query_BC` its rows that are the queries. Returns (B, C).
     """
     heads, size = attention.num_heads, attention.head_dim
     q_BHD = (attention.q_proj(query_BC) * size**-0.5).unflatten(1, (heads, size))
@@ -143,24 +130,16 @@ def attend_single_query(
     v_HDC, v_HD = attention.v_proj.weight.unflatten(0, (heads, size)), attention.v_proj.bias.view(heads, size)
     query_BHC = torch.einsum("bhd,hdc->bhc", q_BHD, k_HDC)
     constant_BH1 = (q_BHD * k_HD).sum(dim=-1, keepdim=True)
-    x_BnC, real_Bn = _pad(x_TC, lengths)
+    # Each sentence as a row, n being the longest length, rounded up for the reason given in `packed.Packing`.
+    # Other elements contain the rows of `x_TC` that follow.
+    offsets = torch.tensor([0, *lengths], device=x_TC.device).cumsum(0)
+    places_n = torch.arange(max(lengths) + -max(lengths) % ROWS_MULTIPLE, device=x_TC.device)
+    index_Bn = (offsets[:-1, None] + places_n).clamp(max=len(x_TC) - 1)
+    x_BnC = x_TC.index_select(0, index_Bn.flatten()).unflatten(0, index_Bn.shape)
+    real_Bn = places_n < offsets.diff()[:, None]
     scores_BHn = torch.baddbmm(constant_BH1, query_BHC, x_BnC.transpose(1, 2)).float()
     scores_BHn = scores_BHn.masked_fill(~real_Bn.unsqueeze(1), -torch.inf)
     weights_BHn = dropout(torch.softmax(scores_BHn, dim=-1), p)
     sum_BHC = torch.bmm(weights_BHn.to(x_BnC.dtype), x_BnC)
     total_BH1 = weights_BHn.sum(dim=-1, keepdim=True).to(v_HD.dtype)
     return (torch.einsum("bhc,hdc->bhd", sum_BHC, v_HDC) + total_BH1 * v_HD).flatten(1)
-
-
-def _pad(x_TC: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Each sentence as a row (B, n, C), and which elements are its tokens, bool (B, n).
-
-    The other elements contain the rows of `x_TC` that follow. n is the longest length, rounded up for the
-    reason given in `packed.Packing`.
-    """
-    rows = max(lengths) + -max(lengths) % ROWS_MULTIPLE
-    offsets = torch.tensor([0, *lengths], device=x_TC.device).cumsum(0)
-    places_n = torch.arange(rows, device=x_TC.device)
-    index_Bn = (offsets[:-1, None] + places_n).clamp(max=len(x_TC) - 1)
-    x_BnC = x_TC.index_select(0, index_Bn.flatten()).unflatten(0, index_Bn.shape)
-    return x_BnC, places_n < offsets.diff()[:, None]

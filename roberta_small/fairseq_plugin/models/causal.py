@@ -13,17 +13,19 @@ token or the mean of all (`--pooling`).
 
 Neither has an embedding for `<mask>`, which tasks of masked models append to the dictionary.
 
-Shapes: B sentences, L length of the longest, M positions with a target, C embedding size, V vocabulary size,
-K classes.
+Shapes: B sentences, L length of the longest, M positions with a target, T tokens of the packed sequence,
+P positions, C embedding size, E = 3 * C, V vocabulary size, K classes.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+import math
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
@@ -35,8 +37,14 @@ from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
-from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
-from roberta_small.fairseq_plugin.models.roberta import RobertaSmall, check_sizes, roberta_small_architecture
+from roberta_small.fairseq_plugin.models.attention import attend
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
+from roberta_small.fairseq_plugin.models.roberta import (
+    RobertaSmall,
+    check_sizes,
+    roberta_small_architecture,
+    set_missing,
+)
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -56,7 +64,8 @@ class CausalRobertaSmall(RobertaSmall):
     @classmethod
     def build_model(cls, args: Any, task: FairseqTask) -> CausalRobertaSmall:
         """Build from fairseq's arguments; raises `UserError` for incompatible flags."""
-        cls.set_defaults(args)
+        linear = issubclass(cls, CausalLmSmall)
+        (causal_lm_small_architecture if linear else causal_roberta_small_architecture)(args)
         check_sizes(args)
         if args.encoder_kind != "packed":
             raise UserError(
@@ -71,17 +80,9 @@ class CausalRobertaSmall(RobertaSmall):
             raise UserError("--word-dropout: a left-to-right model has no <mask>; omit the flag")
         if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
             raise UserError("--add-bos-token: texts of left-to-right models begin with </s>; omit the flag")
-        return cls(args, cls.build_encoder(args, without_mask(task.source_dictionary)))
-
-    @staticmethod
-    def set_defaults(args: Any) -> None:
-        """Set the defaults of flags that are not given."""
-        causal_roberta_small_architecture(args)
-
-    @staticmethod
-    def build_encoder(args: Any, dictionary: Dictionary) -> RobertaEncoder:
-        """Build the encoder with its LM head."""
-        return CausalRobertaEncoder(args, dictionary)
+        dictionary = without_mask(task.source_dictionary)
+        encoder = CausalLmEncoder if linear else CausalRobertaEncoder
+        return cls(args, encoder(args, dictionary))
 
     @property
     def supported_targets(self) -> set[str]:
@@ -125,16 +126,6 @@ class CausalLmSmall(CausalRobertaSmall):
         super().__init__(args, encoder)
         initialize_as_torch(encoder)
 
-    @staticmethod
-    def set_defaults(args: Any) -> None:
-        """Set the defaults of flags that are not given."""
-        causal_lm_small_architecture(args)
-
-    @staticmethod
-    def build_encoder(args: Any, dictionary: Dictionary) -> RobertaEncoder:
-        """Build the encoder with its LM head."""
-        return CausalLmEncoder(args, dictionary)
-
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
     ) -> None:
@@ -166,6 +157,64 @@ class CausalLmEncoder(CausalRobertaEncoder):
     ) -> LinearHead:
         """Build the head; `activation_fn` and the embeddings (`weight`) are not used."""
         return LinearHead(embed_dim, output_dim)
+
+
+class CausalEncoder(PackedTransformerEncoder):
+    """`PackedTransformerEncoder` with causal attention: features do not depend on later tokens."""
+
+    def __init__(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(args, dictionary, embed_tokens)
+        self.eos_idx = dictionary.eos()
+        if not args.encoder_learned_pos:
+            width = embed_tokens.embedding_dim
+            self.embed_positions = SinusoidalPositions(args.max_positions, width, self.padding_idx)
+
+    def pooled(
+        self,
+        src_tokens: Tensor,
+        pooling: str,
+        token_embeddings: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:
+        """One vector per sentence, as in the packed encoder: (B, L) -> (B, C).
+
+        The additional `pooling` "last-piece" is the last token, ignoring the `</s>` at the end of a text: in
+        pre-training another text follows `</s>`, so its vector need not represent the text. A GPU waits for
+        the lengths without it.
+        """
+        if pooling == "last-piece":
+            src_tokens, pooling, packing = self.without_eos(src_tokens), "last", None
+        return super().pooled(src_tokens, pooling, token_embeddings, packing)
+
+    def without_eos(self, src_tokens: Tensor) -> Tensor:
+        """Replace `</s>` at the end of each row by padding, unless it is the only token: (B, L) -> (B, L)."""
+        lengths_B1 = src_tokens.ne(self.padding_idx).sum(dim=1, keepdim=True)
+        last_B1 = (lengths_B1 - 1).clamp(min=0)
+        token_B1 = src_tokens.gather(1, last_B1)
+        is_eos_B1 = token_B1.eq(self.eos_idx) & lengths_B1.gt(1)
+        return src_tokens.scatter(1, last_B1, token_B1.masked_fill(is_eos_B1, self.padding_idx))
+
+    def attend(self, qkv_TE: Tensor, packing: Packing, heads: int, p: float) -> Tensor:
+        """Causal attention within each sentence."""
+        return attend(qkv_TE, packing.lengths, heads, p, causal=True, offsets=packing.offsets)
+
+
+class SinusoidalPositions(nn.Module):
+    """The fixed positions of Vaswani et al. 2017, section 3.5: sines at even, cosines at odd dimensions.
+
+    `weight` (P + padding_idx + 1, C) has the layout of fairseq's learned positions: the first token of a
+    sentence has row padding_idx + 1. It is neither trained nor saved.
+    """
+
+    weight: Tensor
+
+    def __init__(self, positions: int, width: int, padding_idx: int) -> None:
+        super().__init__()
+        angles = torch.arange(positions).unsqueeze(1) * torch.exp(
+            torch.arange(0, width, 2) * (-math.log(10000.0) / width)
+        )
+        table_PC = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+        self.register_buffer("weight", F.pad(table_PC, (0, 0, padding_idx + 1, 0)), persistent=False)
 
 
 class LinearHead(nn.Linear):
@@ -226,31 +275,25 @@ def without_mask(dictionary: Dictionary) -> Dictionary:
 @register_model_architecture("causal_roberta_small", "causal_roberta_small")
 def causal_roberta_small_architecture(args: Any) -> None:
     """Set the defaults of flags that are not given: the sizes of `roberta_small`."""
-    _set_missing(args, {"pooling": "last"})
+    set_missing(args, pooling="last")
     roberta_small_architecture(args)
 
 
 @register_model_architecture("causal_lm_small", "causal_lm_small")
 def causal_lm_small_architecture(args: Any) -> None:
     """Set the defaults of flags that are not given: the published sizes."""
-    sizes = {
-        "encoder_layers": 4,
-        "encoder_embed_dim": 200,
-        "encoder_ffn_embed_dim": 200,
-        "encoder_attention_heads": 2,
-        "activation_fn": "relu",
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "encoder_learned_pos": False,
-        "no_scale_embedding": False,
-        "layernorm_embedding": False,
-        "untie_weights_roberta": True,
-    }
-    _set_missing(args, sizes)
+    set_missing(
+        args,
+        encoder_layers=4,
+        encoder_embed_dim=200,
+        encoder_ffn_embed_dim=200,
+        encoder_attention_heads=2,
+        activation_fn="relu",
+        dropout=0.0,
+        attention_dropout=0.0,
+        encoder_learned_pos=False,
+        no_scale_embedding=False,
+        layernorm_embedding=False,
+        untie_weights_roberta=True,
+    )
     causal_roberta_small_architecture(args)
-
-
-def _set_missing(args: Any, defaults: dict[str, Any]) -> None:
-    for name, value in defaults.items():
-        if getattr(args, name, None) is None:
-            setattr(args, name, value)

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
-from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
+from roberta_small.fairseq_plugin.models.causal import CausalEncoder, CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.packed import encode_layer, project
 from roberta_small.fairseq_plugin.training import precision
 
@@ -25,8 +24,8 @@ from roberta_small.fairseq_plugin.training import precision
 class Cache:
     """Keys and values of each layer, (B, H, S, D) each, zero at positions without a token.
 
-    Each token is stored at its position in the sentence, so that sentences of different lengths can be in one
-    batch. Padding after a shorter sentence is overwritten by its next tokens before any token attends to it.
+    Each token is stored at its position in the sentence. Padding after a shorter sentence is overwritten by
+    its next tokens before any token attends to it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -52,17 +51,10 @@ class Cache:
 def next_scores(
     model: CausalRobertaSmall, tokens_BN: Tensor, positions_BN: Tensor, lengths_B: Tensor, cache: Cache
 ) -> Tensor:
-    """Scores of the token that follows the last new token of each sentence; evaluation mode only.
+    """Scores (B, V), fp32, of the token that follows the new tokens of each sentence; evaluation mode only.
 
-    Args:
-        model: a language model.
-        tokens_BN: the new tokens, int64, padded on the right.
-        positions_BN: their positions in their sentences, int64, counted from 0.
-        lengths_B: the number of new tokens of each sentence, int64, at least 1.
-        cache: the earlier tokens of the sentences; the new ones are added.
-
-    Returns:
-        (B, V), fp32.
+    The new tokens, int64, are padded on the right; `lengths_B` are their numbers, at least 1, and
+    `positions_BN` their positions in their sentences, from 0. They are added to the cache.
     """
     with precision.computing(model, tokens_BN.device):
         x_BNC = advance(model.encoder.sentence_encoder, tokens_BN, positions_BN, cache)

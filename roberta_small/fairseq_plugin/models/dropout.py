@@ -40,9 +40,7 @@ def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
 
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """A dropout mask for `keep`, int16 of `shape`, and the factor of the elements that are kept.
-
-    Elements of the mask have all bits set where an element is kept, else none.
+    """A dropout mask for `keep`, int16 of `shape`, all bits set or none, and the factor of what is kept.
 
     Raises `ValueError` if p is not a probability.
     """

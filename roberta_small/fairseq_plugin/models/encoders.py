@@ -24,15 +24,9 @@ class EncoderKind:
 
     name: str
     encoder: type[TransformerEncoder]
-    summary: str
-    """Help text."""
+    summary: str  # help text
     unsupported: Mapping[str, Any] = field(default_factory=dict)
     """fairseq's argument for a feature that the encoder lacks -> the value that disables it."""
-
-    @property
-    def pools(self) -> bool:
-        """Whether the encoder has `pooled`, which `--pooling mean` needs."""
-        return hasattr(self.encoder, "pooled")
 
 
 ENCODERS: dict[str, EncoderKind] = {}
@@ -54,8 +48,8 @@ def check_supported(args: Any) -> None:
         if getattr(args, argument, off) != off:
             others = [name for name, other in ENCODERS.items() if argument not in other.unsupported]
             raise UserError(f"--{argument.replace('_', '-')} needs --encoder {' or '.join(others)}")
-    if args.pooling == "mean" and not kind.pools:
-        others = [name for name, other in ENCODERS.items() if other.pools]
+    if args.pooling == "mean" and not hasattr(kind.encoder, "pooled"):
+        others = [name for name, other in ENCODERS.items() if hasattr(other.encoder, "pooled")]
         raise UserError(f"--pooling mean needs --encoder {' or '.join(others)}")
 
 

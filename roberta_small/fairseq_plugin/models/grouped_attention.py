@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,8 @@ class _GroupedAttention(torch.autograd.Function):
             q_NnD = q_NnD * ctx.scale
             scores_Nnn = torch.bmm(q_NnD, k_NnD.transpose(1, 2))
             if causal:
-                scores_Nnn += _causal_mask(group.rows)
+                # Rows beyond l follow all tokens, so their keys are masked too.
+                scores_Nnn += torch.full((group.rows, group.rows), -torch.inf).triu_(1)
             else:
                 group.mask_keys_(scores_Nnn.unflatten(0, (-1, heads)))
             weights_Nnn = torch.softmax(scores_Nnn, dim=-1)
@@ -161,22 +162,11 @@ def groups_of(lengths: tuple[int, ...], heads: int, tokens: int) -> list[Group]:
         if length:  # an empty sentence has no rows
             indices.setdefault(length + -length % ROWS_MULTIPLE, []).append(index)
     starts = list(itertools.accumulate(lengths, initial=0))
+    groups = []
     with torch.inference_mode(False):  # a cached inference tensor could not be used in a backward pass
-        return [
-            Group([starts[i] for i in part], [lengths[i] for i in part], rows, tokens)
-            for rows, members in indices.items()
-            for part in _parts(members, max(1, GROUP_WEIGHTS // (heads * rows**2)))
-        ]
-
-
-def _parts(members: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(members), size):
-        yield members[start : start + size]
-
-
-def _causal_mask(rows: int) -> Tensor:
-    """Minus infinity where the column is later than the row, else 0: float32 (n, n).
-
-    Rows beyond l follow all tokens, so their keys are masked too.
-    """
-    return torch.full((rows, rows), -torch.inf).triu_(1)
+        for rows, members in indices.items():
+            size = max(1, GROUP_WEIGHTS // (heads * rows**2))
+            for first in range(0, len(members), size):
+                part = members[first : first + size]
+                groups.append(Group([starts[i] for i in part], [lengths[i] for i in part], rows, tokens))
+    return groups

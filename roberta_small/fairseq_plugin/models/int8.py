@@ -11,9 +11,7 @@ within sentences and the classification head stay in fp32.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -33,13 +31,19 @@ class Int8Linear(nn.Module):
         super().__init__()
         largest_O = _largest(weight_OI.detach()).squeeze(1)
         zeros_O = torch.zeros(len(largest_O), dtype=torch.long)
-        with _engine(), warnings.catch_warnings():
-            # The kernels take weights of this type only, which torch plans to replace (pytorch#184982).
-            warnings.simplefilter("ignore", UserWarning)
-            quantized_OI = torch.quantize_per_channel(
-                weight_OI.detach().float(), (largest_O / LARGEST).double(), zeros_O, 0, torch.qint8
-            )
-            self.packed: Any = torch.ops.quantized.linear_prepack(quantized_OI, None)
+        backend: Any = torch.backends.quantized
+        former = backend.engine
+        backend.engine = ENGINE if ENGINE in backend.supported_engines else former
+        try:
+            with warnings.catch_warnings():
+                # The kernels take weights of this type only, which torch plans to replace (pytorch#184982).
+                warnings.simplefilter("ignore", UserWarning)
+                quantized_OI = torch.quantize_per_channel(
+                    weight_OI.detach().float(), (largest_O / LARGEST).double(), zeros_O, 0, torch.qint8
+                )
+                self.packed: Any = torch.ops.quantized.linear_prepack(quantized_OI, None)
+        finally:
+            backend.engine = former
         self.bias_O = bias_O.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,21 +71,6 @@ def quantize(encoder: PackedTransformerEncoder) -> None:
         )
         if layer is not encoder.layers[-1]:  # whose single query needs them (`attend_single_query`)
             attention.q_proj = attention.k_proj = attention.v_proj = None
-        attention.out_proj = _replaced(attention.out_proj)
-        layer.fc1, layer.fc2 = _replaced(layer.fc1), _replaced(layer.fc2)
-
-
-def _replaced(linear: nn.Linear) -> Int8Linear:
-    return Int8Linear(linear.weight, linear.bias)
-
-
-@contextlib.contextmanager
-def _engine() -> Iterator[None]:
-    """Pack weights for `ENGINE`, if this torch has it."""
-    quantized: Any = torch.backends.quantized
-    former = quantized.engine
-    quantized.engine = ENGINE if ENGINE in quantized.supported_engines else former
-    try:
-        yield
-    finally:
-        quantized.engine = former
+        for parent, name in ((attention, "out_proj"), (layer, "fc1"), (layer, "fc2")):
+            linear = getattr(parent, name)
+            setattr(parent, name, Int8Linear(linear.weight, linear.bias))

@@ -37,18 +37,15 @@ from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind
+from roberta_small.fairseq_plugin.models.roberta import set_missing
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
-ORDER = 2
-"""Default number of tokens of the longest n-grams."""
-MAX_ORDER = 5
-BUCKETS = 1 << 19
-"""Default number of buckets."""
-MAX_BUCKETS = 1 << 28
+ORDER, MAX_ORDER = 2, 5
+"""Number of tokens of the longest n-grams: default and maximum."""
+BUCKETS, MAX_BUCKETS = 1 << 19, 1 << 28
 MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)
 """Of multiplicative hashing (Knuth): 2^64 divided by the golden ratio, as a signed integer."""
-SPECIAL = 4
-"""The ids below are fairseq's special symbols."""
+SPECIAL = 4  # the ids below are fairseq's special symbols
 
 
 @register_model("ngram_classifier")
@@ -137,10 +134,7 @@ class NgramHead(nn.Module):
         return logits_BK + self.out_proj.bias
 
     def values(self, src_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The distinct buckets of each text, (D,): row of `src_tokens`, bucket, x_j * s_j and count c_j.
-
-        Rows and buckets are int64, the others float32.
-        """
+        """The distinct buckets of each text, (D,): row, bucket (int64), x_j * s_j and c_j (float32)."""
         text_D, bucket_D, count_D = self.occurrences(src_tokens)
         tfidf_D = (1 + count_D.log()) * self.idf[bucket_D]
         square_B = tfidf_D.new_zeros(len(src_tokens)).index_add_(0, text_D, tfidf_D.square())
@@ -200,13 +194,11 @@ class NgramHead(nn.Module):
             MULTI_LABEL: self._of_sets,
             REGRESSION: self._of_numbers,
         }
-        texts_J, spread_J = count_of[kind.name]((self._buckets_of(x_L), target) for x_L, target in examples)
+        buckets = ((self.occurrences(x_L[None])[1].numpy(), target) for x_L, target in examples)
+        texts_J, spread_J = count_of[kind.name](buckets)
         idf_J = np.log((1 + len(examples)) / (1 + texts_J)) + 1
         self.spread.copy_(torch.from_numpy(np.where(texts_J > 0, spread_J, 0.0)))
         self.idf.copy_(torch.from_numpy(idf_J))
-
-    def _buckets_of(self, tokens_L: Tensor) -> np.ndarray:
-        return self.occurrences(tokens_L[None])[1].numpy()
 
     def _of_classes(self, examples: Iterable[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
         """Number of texts and spread of each bucket, (J,)."""
@@ -217,7 +209,7 @@ class NgramHead(nn.Module):
         return texts_KJ.sum(axis=0), log_KJ.max(axis=0) - log_KJ.min(axis=0)
 
     def _of_sets(self, examples: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
-        """The same for targets (K,), 0 or 1."""
+        """Number of texts and spread, (J,), for targets (K,), 0 or 1."""
         texts_J, texts_KJ = np.zeros(self.buckets), np.zeros((self.classes, self.buckets))
         for bucket_D, target_K in examples:
             texts_J[bucket_D] += 1
@@ -230,7 +222,7 @@ class NgramHead(nn.Module):
         return texts_J, spread_J
 
     def _of_numbers(self, examples: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
-        """The same for standardized numbers."""
+        """Number of texts and spread, (J,), for standardized numbers."""
         texts_J, sum_J = np.zeros(self.buckets), np.zeros(self.buckets)
         for bucket_D, target in examples:
             texts_J[bucket_D] += 1
@@ -241,6 +233,4 @@ class NgramHead(nn.Module):
 @register_model_architecture("ngram_classifier", "ngram_classifier")
 def ngram_classifier_architecture(args: argparse.Namespace) -> None:
     """Set the defaults of flags that are not given."""
-    for name, value in (("ngrams", ORDER), ("ngram_buckets", BUCKETS), ("precision", "fp32")):
-        if getattr(args, name, None) is None:
-            setattr(args, name, value)
+    set_missing(args, ngrams=ORDER, ngram_buckets=BUCKETS, precision="fp32")

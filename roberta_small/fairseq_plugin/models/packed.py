@@ -108,7 +108,7 @@ class PackedTransformerEncoder(TransformerEncoder):
         attention = layer.self_attn
 
         def gather(x_TC: Tensor) -> Tensor:
-            p = attention_dropout(layer)
+            p = attention.dropout_module.p if layer.training else 0.0
             return self.attend(project(attention, x_TC), packing, attention.num_heads, p)
 
         return encode_layer(layer, x_TC, gather)
@@ -120,7 +120,7 @@ class PackedTransformerEncoder(TransformerEncoder):
         keys_TC = layer.self_attn_layer_norm(x_TC) if layer.normalize_before else x_TC
 
         def gather(x_SC: Tensor) -> Tensor:
-            p = attention_dropout(layer)
+            p = layer.self_attn.dropout_module.p if layer.training else 0.0
             return attend_single_query(layer.self_attn, keys_TC, x_SC, packing.lengths, p)
 
         return encode_layer(layer, packing.tokens_at(which, x_TC), gather)
@@ -194,16 +194,11 @@ class Packing:
             torch.tensor(kernel_offsets(lengths, tokens + padding), dtype=torch.int32),
             torch.tensor(rows) if len(rows) < len(lengths_B) else None,
         )
-        return found.to(src_tokens.device)
-
-    def to(self, device: torch.device) -> Packing:
-        """The same on a device."""
-        if device.type == "cpu":
-            return self
+        device = src_tokens.device
         moved: dict[str, Any] = {
-            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(self).items()
+            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(found).items()
         }
-        return Packing(**moved)
+        return found if device.type == "cpu" else cls(**moved)
 
     @property
     def tokens(self) -> int:
@@ -284,8 +279,3 @@ def project(attention: MultiheadAttention, x: Tensor) -> Tensor:
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     weight_EC = torch.cat([projection.weight for projection in projections])
     return F.linear(x, weight_EC, torch.cat([projection.bias for projection in projections]))
-
-
-def attention_dropout(layer: TransformerEncoderLayerBase) -> float:
-    """Dropout probability of the attention weights, 0 in evaluation mode."""
-    return layer.self_attn.dropout_module.p if layer.training else 0.0

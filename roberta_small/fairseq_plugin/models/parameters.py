@@ -34,12 +34,9 @@ class Component:
     """One row of the table: a group of parameters and the formula for its size."""
 
     name: str
-    pattern: str
-    """Regular expression that matches the full names of the parameters."""
-    formula: str
-    """Number of parameters, in the symbols V P L C F K."""
-    plain: str = "0"
-    """Number of those that are biases or belong to layer norms."""
+    pattern: str  # regular expression that matches the full names of the parameters
+    formula: str  # number of parameters, in the symbols V P L C F K
+    plain: str = "0"  # number of those that are biases or belong to layer norms
 
 
 COMPONENTS = (
@@ -64,11 +61,6 @@ LEFT_TO_RIGHT = (
 )
 ONE_HEAD = ("causal_lm_small", "causal_roberta_small")
 """Left-to-right architectures, whose classifiers have no LM head."""
-
-
-def components(arch: str) -> tuple[Component, ...]:
-    """The components of an architecture."""
-    return LEFT_TO_RIGHT if arch == "causal_lm_small" else COMPONENTS
 
 
 def formula_value(formula: str, sizes: dict[str, int]) -> int:
@@ -114,7 +106,8 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
 
 def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], dict[str, int]]:
     """Rows (component, formula, value, measured count) and the named totals, computed by formula."""
-    parts, model = components(args.arch), build(args)
+    parts = LEFT_TO_RIGHT if args.arch == "causal_lm_small" else COMPONENTS
+    model = build(args)
     counts = measured(model, parts)
     model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
     counts |= measured(model, parts)  # a left-to-right classifier has no LM head

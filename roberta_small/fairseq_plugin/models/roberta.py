@@ -32,6 +32,7 @@ from roberta_small.fairseq_plugin.models.encoders import ENCODERS, check_support
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 from roberta_small.fairseq_plugin.models.token_types import add_token_types
 from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training import precision
 
 LAYER_NORM_EPS = 1e-5
@@ -185,15 +186,9 @@ class RobertaSmall(RobertaModel):
     ) -> tuple[Tensor, Tensor]:
         """Summed cross-entropy in nats at M positions.
 
-        Args:
-            src_tokens: (B, L), int64, padded on the right.
-            index_M: the positions in the flattened batch, int64.
-            target_M: the original tokens there, int64.
-            bags: optional soft targets (B, V) of the first token of each sentence.
-            packing: that of `src_tokens`, if it is known.
-
-        Returns:
-            The loss, including that of the bags, and the loss of the bags alone (0 without bags).
+        `index_M` are the positions in the flattened batch, `target_M` the original tokens there, `bags`
+        soft targets (B, V) of the first token of each sentence. Returns the loss, including that of the
+        bags, and the loss of the bags alone (0 without bags).
         """
         with precision.computing(self, src_tokens.device):
             features_BLC = self.features(src_tokens, packing)
@@ -228,23 +223,28 @@ class RobertaSmallEncoder(RobertaEncoder):
 @register_model_architecture("roberta_small", "roberta_small")
 def roberta_small_architecture(args: Any) -> None:
     """Set the defaults of flags that are not given."""
-    defaults = {
-        "encoder_layers": 4,
-        "encoder_embed_dim": 512,
-        "encoder_ffn_embed_dim": 512,
-        "encoder_attention_heads": 8,
-        "max_positions": 256,
-        "encoder_kind": "packed",
-        "precision": "auto",
-        "pooling": "first",
-        "layer_norm_eps": LAYER_NORM_EPS,
-        "token_types": False,
-        "family": FAMILY,
-    }
+    set_missing(
+        args,
+        encoder_layers=4,
+        encoder_embed_dim=512,
+        encoder_ffn_embed_dim=512,
+        encoder_attention_heads=8,
+        max_positions=256,
+        encoder_kind="packed",
+        precision="auto",
+        pooling="first",
+        layer_norm_eps=LAYER_NORM_EPS,
+        token_types=False,
+        family=FAMILY,
+    )
+    base_architecture(args)
+
+
+def set_missing(args: Any, **defaults: Any) -> None:
+    """Set the arguments that are missing or None."""
     for name, value in defaults.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
-    base_architecture(args)
 
 
 def check_sizes(args: Any) -> None:
@@ -265,3 +265,53 @@ def check_sizes(args: Any) -> None:
             f"--max-positions {args.max_positions}"
         )
     check_supported(args)
+
+
+# fairseq's own architectures (roberta_base, roberta_large, ...) on this model.
+#
+# fairseq registers these names for its own `RobertaModel`, which has none of the plugin's flags. The entries
+# of its registries are replaced: with the task `sentence_classification`, or with one of the plugin's flags,
+# they build `RobertaSmall` in the sizes of their name, with 512 positions unless `--max-positions` is given.
+# In all other cases they build fairseq's model as before.
+
+OWN_FLAGS = ("encoder_kind", "precision", "pooling", "layer_norm_eps")
+"""The arguments that `RobertaSmall` adds to those of `RobertaModel`."""
+PUBLISHED_POSITIONS = 512
+"""Of both sizes of RoBERTa (Liu et al. 2019)."""
+
+
+def with_plugin_flags(original: type[RobertaModel]) -> type[RobertaModel]:
+    """Replace an entry of `ARCH_MODEL_REGISTRY`: the architecture on the plugin's model, with its flags."""
+
+    class Roberta(original):
+        """Builds `RobertaSmall` or fairseq's own model; it has no instances."""
+
+        __wrapped__ = original
+
+        @classmethod
+        def add_args(cls, parser: argparse.ArgumentParser) -> None:
+            """Add the flags of `RobertaSmall`."""
+            RobertaSmall.add_args(parser)
+
+        @classmethod
+        def build_model(cls, args: Any, task: FairseqTask) -> RobertaModel:
+            """Build the model for the arguments and the task."""
+            if not (wants_plugin(args) or isinstance(task, SentenceClassificationTask)):
+                return original.build_model(args, task)
+            set_missing(args, max_positions=PUBLISHED_POSITIONS)
+            return RobertaSmall.build_model(args, task)
+
+    return Roberta
+
+
+def with_positions(original: Callable[[Any], None], args: Any) -> None:
+    """Replace an entry of `ARCH_CONFIG_REGISTRY`: 512 positions with --task sentence_classification."""
+    if wants_plugin(args):
+        set_missing(args, max_positions=PUBLISHED_POSITIONS)
+    original(args)
+
+
+def wants_plugin(args: Any) -> bool:
+    """Whether the arguments are for the plugin's task or contain one of its flags."""
+    given = any(getattr(args, name, None) is not None for name in OWN_FLAGS)
+    return given or getattr(args, "task", None) == "sentence_classification"

@@ -11,7 +11,6 @@ Shapes: B sentences, L length of the longest, M positions with a target.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
@@ -28,18 +27,18 @@ FAIRSEQS = (MaskedLMTask, LanguageModelingTask)
 """fairseq's tasks whose batches are padded on the right; those of this plugin have `pads_right`."""
 
 
-def describing_batches(original: Callable[..., EpochBatchIterator]) -> Callable[..., EpochBatchIterator]:
-    """Replace `FairseqTask.get_batch_iterator`: batches padded on the right come from a `Collater`."""
+def describing_batches(
+    original: Callable[..., EpochBatchIterator], task: FairseqTask, *args: Any, **kwargs: Any
+) -> EpochBatchIterator:
+    """Replace `FairseqTask.get_batch_iterator`: a GPU would wait for what batches bring with them.
 
-    @wraps(original)
-    def get_batch_iterator(task: FairseqTask, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        iterator = original(task, *args, **kwargs)
-        right = getattr(task, "pads_right", False) or isinstance(task, FAIRSEQS)
-        if right and not isinstance(iterator.collate_fn, Collater):
-            iterator.collate_fn = Collater(iterator.collate_fn, task.source_dictionary.pad())
-        return iterator
-
-    return get_batch_iterator
+    Batches padded on the right come from a `Collater`.
+    """
+    iterator = original(task, *args, **kwargs)
+    right = getattr(task, "pads_right", False) or isinstance(task, FAIRSEQS)
+    if right and not isinstance(iterator.collate_fn, Collater):
+        iterator.collate_fn = Collater(iterator.collate_fn, task.source_dictionary.pad())
+    return iterator
 
 
 class Collater:

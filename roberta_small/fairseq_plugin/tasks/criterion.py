@@ -18,7 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
@@ -29,19 +28,13 @@ from fairseq.tasks import FairseqTask
 
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError
-from roberta_small.common.label_kinds import REGRESSION, SINGLE_LABEL, Labels
+from roberta_small.common.label_kinds import REGRESSION, Labels
 from roberta_small.common.metrics import logged
 from roberta_small.fairseq_plugin.tasks.batches import host_targets, known_packing
-from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, cell_counts, training_loss, weight_of
+from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss, weight_of
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
-__all__ = ["SentenceClassificationCriterion", "cell_counts", "confusion_matrix", "training_loss"]
 logger = logging.getLogger(__name__)
-
-CONFUSION = OBJECTIVES[SINGLE_LABEL].meter
-"""Meter and logging output: the flattened confusion matrix, int64 (K * K,)."""
-OLD_CELL = "_gold{}_predicted{}"
-"""Meter of a cell (label, prediction) in checkpoints of versions that had a meter for each."""
 
 
 @dataclass
@@ -196,22 +189,6 @@ def checked_smoothing(value: float) -> float:
 
 def statistics(meters: MetersDict, kind: str) -> Any:
     """What the metrics of a kind of labels are computed from, from fairseq's meters."""
-    if kind == SINGLE_LABEL:
-        return confusion_matrix(meters)
-    objective = OBJECTIVES[kind]
-    sums = meters[objective.meter].sum
-    return objective.statistics(
-        sums if torch.is_tensor(sums) else None
-    )  # no batch since the meters were reset
-
-
-def confusion_matrix(meters: MetersDict) -> np.ndarray:
-    """The confusion matrix, int64 (K, K), from fairseq's meters."""
-    cells = meters[CONFUSION].sum
-    matrix_KK = OBJECTIVES[SINGLE_LABEL].statistics(cells if torch.is_tensor(cells) else None)
-    if OLD_CELL.format(0, 0) not in meters:
-        return matrix_KK
-    # The run began with a version that had a meter for each cell.
-    classes = len(matrix_KK)
-    old = [int(meters[OLD_CELL.format(k, j)].sum) for k in range(classes) for j in range(classes)]
-    return matrix_KK + np.array(old).reshape(classes, classes)
+    sums = meters[OBJECTIVES[kind].meter].sum
+    # Not a tensor if there was no batch since the meters were reset.
+    return OBJECTIVES[kind].statistics(sums if torch.is_tensor(sums) else None)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import struct
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +22,8 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-
-READ_ERRORS = (
-    ValueError,
-    OSError,
-    AssertionError,
-    LookupError,
-    RuntimeError,
-    OverflowError,
-    MemoryError,
-    struct.error,
-)
+from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS
+from roberta_small.preprocess.tokenization.encoder import kept_lengths
 
 
 def load_split(
@@ -97,19 +86,22 @@ def check_labels(
     data: str, split: str, labels: FairseqDataset, dictionary: Dictionary, names: list[str]
 ) -> None:
     """Raise `UserError` unless each sentence has one label, which the label dictionary contains."""
-    where = f"{Path(data) / 'label' / split}.bin, sentence"
     wrong = np.flatnonzero(np.asarray(labels.sizes) != 2)
     if wrong.size:
-        raise UserError(
-            f"{where} {wrong[0] + 1}: {labels.sizes[wrong[0]] - 1} labels instead of one; {WRITE_AGAIN}"
-        )
+        where = f"{Path(data) / 'label' / split}.bin, sentence {wrong[0] + 1}"
+        raise UserError(f"{where}: {labels.sizes[wrong[0]] - 1} labels instead of one; {WRITE_AGAIN}")
     first, end = dictionary.nspecial, dictionary.nspecial + len(names)
     for index in range(len(labels)):
         if not first <= int(labels[index][0]) < end:
-            raise UserError(
-                f"{where} {index + 1}: label not in {Path(data) / 'label' / 'dict.txt'}, "
-                f"which has {', '.join(names[:10])}; correct the label and {WRITE_AGAIN}"
-            )
+            raise _unknown_label(data, split, index, names)
+
+
+def _unknown_label(data: str, split: str, index: int, names: list[str]) -> UserError:
+    folder = Path(data) / "label"
+    return UserError(
+        f"{folder / split}.bin, sentence {index + 1}: label not in {folder / 'dict.txt'}, which has "
+        f"{', '.join(names[:10])}; correct the label and {WRITE_AGAIN}"
+    )
 
 
 def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -> None:
@@ -122,42 +114,34 @@ def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -
         )
 
 
-def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Callable[..., Any]:
+def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator: EpochBatchIterator) -> Any:
     """Replace the property `EpochBatchIterator.first_batch`: a clear error for data without a batch.
 
     fairseq drops the last sentences if their number is not a multiple of `--required-batch-size-multiple`,
     8 by default. Of fewer than 8 sentences none are left.
     """
-
-    @wraps(first_batch)
-    def checked(iterator: EpochBatchIterator) -> Any:
-        if len(iterator.frozen_batches) == 0:
-            raise UserError(
-                f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
-                "provide more data (of running text, with a larger fraction as --valid), or add "
-                "--required-batch-size-multiple 1"
-            )
-        return first_batch(iterator)
-
-    return checked
+    if len(iterator.frozen_batches) == 0:
+        raise UserError(
+            f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
+            "provide more data (of running text, with a larger fraction as --valid), or add "
+            "--required-batch-size-multiple 1"
+        )
+    return first_batch(iterator)
 
 
-def forking_workers(init: Callable[..., None]) -> Callable[..., None]:
-    """Replace `EpochBatchIterator.__init__`: the processes of `--num-workers` start by fork.
+def forking_workers(
+    init: Callable[..., None], iterator: EpochBatchIterator, *args: Any, **kwargs: Any
+) -> None:
+    """Replace `EpochBatchIterator.__init__`: processes of --num-workers start by fork, also on Python 3.14.
 
     That is the default on Linux until Python 3.13. With "forkserver", the default of 3.14, each worker of
     each epoch would import torch and fairseq again, which takes seconds. A method that is not the default
     is kept.
     """
-
-    @wraps(init)
-    def initialize(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:
-        init(iterator, *args, **kwargs)
-        default = multiprocessing.get_all_start_methods()[0]
-        if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
-            multiprocessing.set_start_method("fork", force=True)
-
-    return initialize
+    init(iterator, *args, **kwargs)
+    default = multiprocessing.get_all_start_methods()[0]
+    if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
+        multiprocessing.set_start_method("fork", force=True)
 
 
 class KeepEosDataset(BaseWrapperDataset):
@@ -175,6 +159,45 @@ class KeepEosDataset(BaseWrapperDataset):
         tokens = tokens.clone()
         tokens[-1] = self.eos
         return tokens
+
+
+class ShortenedPairsDataset(BaseWrapperDataset):
+    """Pairs of at most `longest` tokens, (L,), int64: the longer text is shortened first.
+
+    `first` and `second` are the texts with special tokens, `starts` the number of these before each text; the
+    last token is `</s>`.
+    """
+
+    def __init__(
+        self, first: FairseqDataset, second: FairseqDataset, starts: tuple[int, int], longest: int
+    ) -> None:
+        super().__init__(first)
+        self.second, self.starts, self.longest = second, starts, longest
+        self._sizes = np.minimum(first.sizes + second.sizes, longest)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        parts = self.dataset[index], self.second[index]
+        special = [start + 1 for start in self.starts]
+        first, second = (len(part) - own for part, own in zip(parts, special, strict=True))
+        kept = kept_lengths(first, second, max(0, self.longest - sum(special)))
+        rows = [
+            torch.cat([part[: start + size], part[-1:]])
+            for part, start, size in zip(parts, self.starts, kept, strict=True)
+        ]
+        return torch.cat(rows)[: self.longest]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(N,) the number of tokens of each pair."""
+        return self._sizes
+
+    def num_tokens(self, index: int) -> int:
+        """The number of tokens of a pair."""
+        return int(self._sizes[index])
+
+    def size(self, index: int) -> int:
+        """The number of tokens of a pair."""
+        return int(self._sizes[index])
 
 
 class TargetRows(FairseqDataset):
@@ -195,6 +218,13 @@ class TargetRows(FairseqDataset):
         return torch.stack(samples)
 
 
+def _require_recorded(path: Path, folder: Path) -> None:
+    """Raise `UserError` if a file differs from its recorded checksum, if it has one."""
+    recorded = recorded_checksums(folder).get(path.absolute().relative_to(folder.absolute()).as_posix())
+    if recorded is not None and path.is_file():
+        require_recorded(path, sha256(path), recorded, folder)
+
+
 def load_label_sets(
     data: str, split: str, labels: FairseqDataset, dictionary: Dictionary, names: list[str], classes: int
 ) -> np.ndarray:
@@ -207,11 +237,7 @@ def load_label_sets(
     for index in range(len(labels)):
         ids = labels[index][:-1].numpy() - dictionary.nspecial  # without </s>
         if ids.size and not ((ids >= 0) & (ids < len(names))).all():
-            raise UserError(
-                f"{Path(data) / 'label' / split}.bin, sentence {index + 1}: label not in "
-                f"{Path(data) / 'label' / 'dict.txt'}, which has {', '.join(names[:10])}; correct the label "
-                f"and {WRITE_AGAIN}"
-            )
+            raise _unknown_label(data, split, index, names)
         targets_NK[index, ids] = True
     return targets_NK
 
@@ -224,8 +250,7 @@ def load_numbers(data: str, split: str) -> np.ndarray:
     path = Path(data) / "label" / f"{split}.label"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {WRITE_AGAIN}")
-    name = path.relative_to(data).as_posix()
-    require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
+    _require_recorded(path, Path(data))
     values = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
@@ -237,36 +262,17 @@ def load_numbers(data: str, split: str) -> np.ndarray:
     return np.array(values, dtype=np.float64)
 
 
-class SoftLabels(FairseqDataset):
-    """The class probabilities of the examples of a split, fp32 (K,); a batch is (B, K)."""
+def load_soft_labels(data: str, split: str, examples: int, labels: int, classes: int) -> TargetRows | None:
+    """The class probabilities of the examples of a split, fp32 (K,), if it has them.
 
-    def __init__(self, probabilities_NK: np.ndarray, classes: int) -> None:
-        """`classes` is K; further classes (--num-classes) have probability 0."""
-        missing = classes - probabilities_NK.shape[1]
-        self._probabilities_NK = np.pad(probabilities_NK, ((0, 0), (0, missing)))
-        self.sizes = np.ones(len(probabilities_NK), dtype=np.int64)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.from_numpy(self._probabilities_NK[index])
-
-    def __len__(self) -> int:
-        return len(self._probabilities_NK)
-
-    def collater(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        """(B, K)."""
-        return torch.stack(samples)
-
-
-def load_soft_labels(data: str, split: str, examples: int, labels: int, classes: int) -> SoftLabels | None:
-    """The soft labels of a split, if it has them; `labels` is the number of labels in the dictionary.
-
-    Raises `UserError` for a file that is corrupt, changed, or does not fit the examples and the labels.
+    `labels` is the number of labels in the dictionary, `classes` is K; the further classes of --num-classes
+    have probability 0. Raises `UserError` for a file that is corrupt, changed, or does not fit the examples
+    and the labels.
     """
     path = find_soft_labels(Path(data), split)
     if path is None:
         return None
-    name = path.relative_to(data).as_posix()
-    require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
+    _require_recorded(path, Path(data))
     try:
         found_NK = np.load(path, allow_pickle=False)
     except READ_ERRORS:
@@ -279,28 +285,16 @@ def load_soft_labels(data: str, split: str, examples: int, labels: int, classes:
     wrong = np.flatnonzero(~((found_NK >= 0).all(1) & (np.abs(found_NK.sum(1) - 1) < 1e-3)))
     if wrong.size:
         raise UserError(f"{path}, example {wrong[0] + 1}: not probabilities with the sum 1; {WRITE_AGAIN}")
-    return SoftLabels(found_NK, classes)
+    return TargetRows(np.pad(found_NK, ((0, 0), (0, classes - labels))))
 
 
-def verifying_checksums(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `data_utils.load_indexed_dataset`: verify the recorded checksums of the files first."""
+def verifying_checksums(load: Callable[..., Any], prefix: str, *args: Any, **kwargs: Any) -> Any:
+    """Replace `data_utils.load_indexed_dataset`: compare the files with their recorded checksums first.
 
-    @wraps(load)
-    def verified(path: str, *args: Any, **kwargs: Any) -> Any:
-        verify_checksums(Path(path))
-        return load(path, *args, **kwargs)
-
-    return verified
-
-
-def verify_checksums(prefix: Path) -> None:
-    """Raise `UserError` if `prefix`'s .bin, .idx or the dict.txt next to it differs from its record.
-
-    Without a record, nothing is checked.
+    Raises `UserError` if the .bin, the .idx or the dict.txt next to them differs from its record.
     """
-    for folder in prefix.absolute().parents[:2]:  # BIN for BIN/train, BIN/input0/train or BIN/shard0/train
-        recorded = recorded_checksums(folder)
-        for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"), prefix.parent / "dict.txt"):
-            name = path.absolute().relative_to(folder).as_posix()
-            if name in recorded and path.is_file():
-                require_recorded(path, sha256(path), recorded[name], folder)
+    parent = Path(prefix).absolute().parent
+    for folder in (parent, parent.parent):  # BIN for BIN/train, BIN/input0/train or BIN/shard0/train
+        for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"), parent / "dict.txt"):
+            _require_recorded(path, folder)
+    return load(prefix, *args, **kwargs)

@@ -14,10 +14,10 @@ Shapes: B sentences or blocks, L length of the longest, M positions with a targe
 scores, C embedding size, V vocabulary size, n positions at a time.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
 import torch
@@ -101,6 +101,8 @@ class FastMaskedLmCriterion(FairseqCriterion):
         sizes = args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim
         vocab_size = model.encoder.sentence_encoder.embed_tokens.num_embeddings
         head = parameters.masked_lm_head(args.encoder_embed_dim, vocab_size, scored)
+        if not hasattr(model.encoder.lm_head, "dense"):  # a linear head lacks the layer (C, C)
+            head -= 6.0 * scored * args.encoder_embed_dim**2
         squares = float(sum(length**2 for length in lengths))
         return parameters.encoder(*sizes, float(sum(lengths)), squares) + head
 
@@ -137,12 +139,10 @@ def linear_cross_entropy(
         x_NC: features. Matrix products are computed in their dtype; softmax, loss and the gradients of weight
             and bias in fp32.
         weight_VC: output matrix. If it has an attribute `spare_grad`, its gradient is written to that tensor.
-        bias_V: output bias.
         target_M: targets of the first M positions, int64.
         bags_BV: soft targets of the other positions: a weight for every vocabulary entry, fp32.
 
-    Returns:
-        The loss, including that of the bags, and the loss of the bags alone, which has no gradient.
+    Returns the loss, including that of the bags, and the loss of the bags alone, which has no gradient.
     """
     return _LinearCrossEntropy.apply(x_NC, weight_VC, bias_V, target_M, bags_BV, torch.is_grad_enabled())
 
@@ -164,23 +164,36 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss, bag_loss = torch.zeros((), device=x_NC.device), torch.zeros((), device=x_NC.device)
             sizes = sizes_of(x_NC.device.type)
             rows = max(1, sizes.loss_block_bytes // (len(weight) * weight.element_size()))
+            targets = len(target_M)
             for block in _slices(0, len(x_NC), rows):
                 scores = x_NC.new_empty(block.stop - block.start, len(weight))
-                for part in _parts(block, len(target_M), sizes.loss_rows):
+                split = min(max(block.start, targets), block.stop)  # where the bags begin
+                parts = (
+                    _slices(block.start, split, sizes.loss_rows),
+                    _slices(split, block.stop, sizes.loss_rows),
+                )
+                for part in itertools.chain(*parts):
                     out = scores[part.start - block.start : part.stop - block.start]
                     torch.addmm(bias, x_NC[part], weight.t(), out=out)
-                    probs, log_sums = softmax_and_log_sum(out)
-                    if part.start < len(target_M):
+                    # The sum is computed from the largest probability, exp(largest score) / sum, which cannot
+                    # underflow. So the exponentials are computed only once.
+                    probs = F.softmax(out, -1, dtype=torch.float32)
+                    log_sums = out.amax(1, keepdim=True).float() - probs.amax(1, keepdim=True).log()
+                    # `probs` becomes the gradient of the scores: softmax minus one at the target, or weighted
+                    # softmax minus bag.
+                    if part.start < targets:
                         target = target_M[part]
                         loss += (log_sums - out.gather(1, target[:, None]).float()).sum()
-                        if grads is not None:
-                            grads.through_loss(probs, target, out)
+                        probs[torch.arange(len(target), device=target.device), target] -= 1.0
                     else:
                         assert bags_BV is not None  # rows beyond the targets are those of the bags
-                        bags = bags_BV[part.start - len(target_M) : part.stop - len(target_M)]
-                        bag_loss += (bags.sum(1, keepdim=True) * log_sums).sum() - (bags * out).sum()
-                        if grads is not None:
-                            grads.through_bag_loss(probs, bags, out)
+                        bags = bags_BV[part.start - targets : part.stop - targets]
+                        sums = bags.sum(1, keepdim=True)
+                        bag_loss += (sums * log_sums).sum() - (bags * out).sum()
+                        probs.mul_(sums).sub_(bags)
+                    if grads is not None:
+                        grads.bias += probs.sum(dim=0)
+                        out.copy_(probs)
                 if grads is not None:
                     grads.through_product(block, x_NC[block], weight, scores)
         ctx.on_cpu = x_NC.device.type == "cpu"
@@ -192,31 +205,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # Not kept in ctx, so that autograd does not copy the 65 MB of the embeddings.
         grads, ctx.grads = ctx.grads, None
         if not ctx.on_cpu or gradient != 1.0:  # a GPU would wait for the comparison
-            grads.scale(gradient)
+            for grad in (grads.x, grads.weight, grads.bias):
+                grad *= gradient
         return grads.x, grads.release_weight(), grads.bias, None, None, None
-
-
-def softmax_and_log_sum(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax (n, V) and log-sum-exp (n, 1) of scores (n, V), both in fp32.
-
-    The sum is computed from the largest probability, exp(largest score) / sum, which cannot underflow. So the
-    exponentials are computed only once.
-    """
-    probs = F.softmax(scores, -1, dtype=torch.float32)
-    return probs, scores.amax(1, keepdim=True).float() - probs.amax(1, keepdim=True).log()
 
 
 def _slices(start: int, stop: int, step: int) -> Iterator[slice]:
     """Consecutive slices of `step` elements from `start` to `stop`; the last can be shorter."""
     for at in range(start, stop, step):
         yield slice(at, min(at + step, stop))
-
-
-def _parts(block: slice, targets: int, rows: int) -> Iterator[slice]:
-    """Slices of at most `rows` positions of a block, split at position `targets`, where the bags begin."""
-    split = min(max(block.start, targets), block.stop)
-    yield from _slices(block.start, split, rows)
-    yield from _slices(split, block.stop, rows)
 
 
 class _Gradients:
@@ -231,18 +228,6 @@ class _Gradients:
         if not len(x_NC):
             self.weight.zero_()
 
-    def through_loss(self, probs: Tensor, target: Tensor, out: Tensor) -> None:
-        """Write the gradient of the scores to `out`: softmax minus one at the target. Overwrites `probs`."""
-        probs[torch.arange(len(target), device=target.device), target] -= 1.0
-        self.bias += probs.sum(dim=0)
-        out.copy_(probs)
-
-    def through_bag_loss(self, probs: Tensor, bags: Tensor, out: Tensor) -> None:
-        """Write the gradient of the scores to `out`: weighted softmax minus bag. Overwrites `probs`."""
-        probs.mul_(bags.sum(1, keepdim=True)).sub_(bags)
-        self.bias += probs.sum(dim=0)
-        out.copy_(probs)
-
     def through_product(self, block: slice, x: Tensor, weight: Tensor, grad_scores: Tensor) -> None:
         """Backpropagate the gradient of a block's scores through the matrix product."""
         torch.mm(grad_scores, weight, out=self.x[block])
@@ -253,11 +238,6 @@ class _Gradients:
                 grad_weight.copy_(part.t() @ x)  # the first block initializes the memory
             else:
                 grad_weight += part.t() @ x
-
-    def scale(self, factor: Tensor) -> None:
-        """Multiply all gradients by the gradient of the loss."""
-        for grad in (self.x, self.weight, self.bias):
-            grad *= factor
 
     def release_weight(self) -> Tensor | None:
         """The gradient of the output matrix for autograd, or None if it is already in `parameter.grad`.
@@ -290,19 +270,13 @@ class FastLmCriterion(FastMaskedLmCriterion):
             raise UserError("--criterion fast_lm needs --arch causal_lm_small or causal_roberta_small")
         return super().forward(model, sample, reduce)
 
-    def _flops(self, model: BaseFairseqModel, lengths: Sequence[int], scored: int) -> float:
-        """As for masked models; a linear head lacks their dense layer (C, C)."""
-        total = super()._flops(model, lengths, scored)
-        if not total or hasattr(model.encoder.lm_head, "dense"):
-            return total
-        return total - 6.0 * scored * model.args.encoder_embed_dim**2
 
+def marking_word_starts(original: Callable[..., Tensor], args: Any, dictionary: Dictionary) -> Tensor:
+    """Replace `get_whole_word_mask`: --mask-whole-words with SentencePiece vocabularies.
 
-def word_starts(dictionary: Dictionary) -> Tensor:
-    """For each id whether its token begins a word: uint8 (V,).
-
-    Special symbols, `<mask>` and padding entries are separate words. Raises `UserError` if no token begins a
-    word, because then the dictionary is not that of a SentencePiece model.
+    Returns for each id whether its token begins a word: uint8 (V,). Special symbols, `<mask>` and padding
+    entries are separate words. Raises `UserError` if no token begins a word, because then the dictionary is
+    not that of a SentencePiece model.
     """
     symbols = dictionary.symbols
     if not any(symbol.startswith(WORD_START) for symbol in symbols):
@@ -320,26 +294,11 @@ def word_starts(dictionary: Dictionary) -> Tensor:
     )
 
 
-def marking_word_starts(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Replace `get_whole_word_mask`, which needs a BPE tokenizer, by `word_starts`."""
-
-    @wraps(original)
-    def marked(args: Any, dictionary: Dictionary) -> Tensor:
-        return word_starts(dictionary)
-
-    return marked
-
-
-def setting_args(original: Callable[..., None]) -> Callable[..., None]:
+def setting_args(original: Callable[..., None], task: FairseqTask, *args: Any, **kwargs: Any) -> None:
     """Replace `MaskedLMTask.__init__`: also set `args`, which `--mask-whole-words` reads, to `cfg`.
 
     A subclass can assign `args` itself, before or after.
     """
-
-    @wraps(original)
-    def init(task: FairseqTask, *args: Any, **kwargs: Any) -> None:
-        original(task, *args, **kwargs)
-        if not hasattr(task, "args"):
-            task.args = task.cfg
-
-    return init
+    original(task, *args, **kwargs)
+    if not hasattr(task, "args"):
+        task.args = task.cfg

@@ -87,13 +87,13 @@ class MultiLabel(Objective):
     def sums(self, logits_BK: Tensor, target: Tensor, labels: Labels) -> Tensor:
         """The counts of each class and of the examples without an error."""
         predicted_BK, true_BK = logits_BK >= 0, target > 0.5
-        pairs = (
-            true_BK & predicted_BK,
-            ~true_BK & predicted_BK,
-            true_BK & ~predicted_BK,
-            ~true_BK & ~predicted_BK,
+        signs = (
+            (true_BK, predicted_BK),
+            (~true_BK, predicted_BK),
+            (true_BK, ~predicted_BK),
+            (~true_BK, ~predicted_BK),
         )
-        cells_K4 = torch.stack([pair.sum(dim=0) for pair in pairs], dim=-1)
+        cells_K4 = torch.stack([(one & other).sum(dim=0) for one, other in signs], dim=-1)
         exact = (true_BK == predicted_BK).all(dim=-1).sum()
         return torch.cat([cells_K4.flatten(), exact[None]])
 
@@ -147,8 +147,8 @@ def training_loss(
 
     `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
     are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
-    1). `weights_K` is float32.
-    The number is B without weights. With weights it is `weight_of` the targets, and can be given (`size`).
+    1). The number is B without weights. With weights it is `weight_of` the targets, and can be given
+    (`size`).
     """
     log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
     if targets.dim() == 1:

@@ -61,7 +61,7 @@ from roberta_small.common.label_kinds import (
 )
 from roberta_small.fairseq_plugin.tasks.datasets import (
     KeepEosDataset,
-    SoftLabels,
+    ShortenedPairsDataset,
     TargetRows,
     check_labels,
     check_lengths,
@@ -71,14 +71,9 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
     load_soft_labels,
     load_split,
 )
-from roberta_small.fairseq_plugin.tasks.pairs import ShortenedPairsDataset
 from roberta_small.preprocess.dictionary import NO_SEPARATOR, PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
-SHOWN_CLASSES = 20
-"""Maximum number of class names in the log."""
-MAX_REASON_LENGTH = 200
-"""Characters of fairseq's own error message that an error message quotes."""
 
 
 @dataclass
@@ -133,9 +128,12 @@ class SentenceClassificationConfig(FairseqDataclass):
 
 @register_task("sentence_classification", dataclass=SentenceClassificationConfig)
 class SentenceClassificationTask(FairseqTask):
-    """Sentence classification with a dictionary for the text and one for the class names.
+    """Sentence classification.
 
-    `scaling` is that of numeric labels.
+    Attributes:
+        dictionary: that of the text, with `<mask>`.
+        label_dictionary: that of the class names.
+        scaling: that of numeric labels.
     """
 
     pads_right = True
@@ -149,7 +147,7 @@ class SentenceClassificationTask(FairseqTask):
     ) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
-        self._label_dictionary = labels
+        self.label_dictionary = labels
         self.scaling = scaling or Scaling()
 
     @classmethod
@@ -160,8 +158,11 @@ class SentenceClassificationTask(FairseqTask):
         data = Path(cfg.data)
         dictionary = load_dictionary(data / "input0" / "dict.txt")
         dictionary.add_symbol("<mask>")
-        _check_token("--init-token", cfg.init_token, dictionary)
-        _check_token("--separator-token", separator_of(cfg.separator_token), dictionary)
+        tokens = {"--init-token": cfg.init_token, "--separator-token": separator_of(cfg.separator_token)}
+        for flag, token in tokens.items():
+            if token is not None and not 0 <= token < len(dictionary):
+                last = len(dictionary) - 1
+                raise UserError(f"{flag} {token}: not an id of the dictionary, which are 0 to {last}")
         kind, scaling = kind_and_scaling(cfg)
         if not kind.has_classes:
             if cfg.num_classes not in (-1, 1):
@@ -181,7 +182,7 @@ class SentenceClassificationTask(FairseqTask):
                 f"--num-classes is {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
                 f"{len(names)} labels: {', '.join(names[:10])}; omit the flag"
             )
-        shown = enumerate_some(names, SHOWN_CLASSES)
+        shown = enumerate_some(names, 20)
         logger.info("dictionary: %d entries; %d classes: %s", len(dictionary), len(names), shown)
         return cls(cfg, dictionary, labels)
 
@@ -207,7 +208,9 @@ class SentenceClassificationTask(FairseqTask):
         tokens = self._shorten(text, split)
         check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
         pad = self.source_dictionary.pad()
-        soft = self._soft_labels(split, len(text))
+        trained = split in self.cfg.train_subset.split(",")
+        classes = len(self.class_names), self.cfg.num_classes
+        soft = load_soft_labels(self.cfg.data, split, len(text), *classes) if trained else None
         dataset: FairseqDataset = NestedDictionaryDataset(
             {
                 "id": IdDataset(),
@@ -223,7 +226,9 @@ class SentenceClassificationTask(FairseqTask):
             sizes=[tokens.sizes],
         )
         if not self.cfg.no_shuffle:
-            dataset = SortDataset(dataset, sort_order=[self._order(split, tokens)])
+            with data_utils.numpy_seed(self.cfg.seed):
+                shuffled = np.random.permutation(len(tokens))  # as in stock fairseq
+            dataset = SortDataset(dataset, sort_order=[shuffled if trained else tokens.sizes])
         logger.info("loaded %s: %d sentences", split, len(dataset))
         self.datasets[split] = dataset
         return dataset
@@ -241,13 +246,6 @@ class SentenceClassificationTask(FairseqTask):
         target = StripTokenDataset(labels, id_to_strip=dictionary.eos())
         return OffsetTokensDataset(target, offset=-dictionary.nspecial)
 
-    def _soft_labels(self, split: str, examples: int) -> SoftLabels | None:
-        """The soft labels of a split that is trained on."""
-        if split not in self.cfg.train_subset.split(","):
-            return None
-        labels, classes = len(self.class_names), self.cfg.num_classes
-        return load_soft_labels(self.cfg.data, split, examples, labels, classes)
-
     def training_examples(self) -> list[tuple[torch.Tensor, Any]]:
         """Token ids (L,), int64, and target of each training example, without word dropout.
 
@@ -262,19 +260,8 @@ class SentenceClassificationTask(FairseqTask):
         return examples
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """Batches of all sentences.
-
-        By default fairseq makes batches whose size is a multiple of 8 and drops the remaining sentences
-        (fairseq/data/data_utils.py, batch_by_size): some would never be trained on, and test scores would
-        ignore a part of the test set.
-        """
+        """Batches of all sentences; fairseq would drop the last ones if their number is no multiple of 8."""
         return super().get_batch_iterator(*args, **{**kwargs, "required_batch_size_multiple": 1})
-
-    def _order(self, split: str, tokens: FairseqDataset) -> np.ndarray:
-        """Sort keys: random for training, as in stock fairseq; the length for other splits."""
-        with data_utils.numpy_seed(self.cfg.seed):
-            shuffle = np.random.permutation(len(tokens))
-        return shuffle if split in self.cfg.train_subset.split(",") else tokens.sizes
 
     def _load_text(self, split: str, combine: bool, *, dropout: bool = True) -> FairseqDataset:
         """The sentences, or pairs of sentences, with initial and separator tokens."""
@@ -372,11 +359,6 @@ class SentenceClassificationTask(FairseqTask):
         """The dictionary of the text; fairseq requires this property."""
         return self.dictionary
 
-    @property
-    def label_dictionary(self) -> Dictionary:
-        """The dictionary of the labels."""
-        return self._label_dictionary
-
 
 def requested_kind(cfg: SentenceClassificationConfig) -> LabelKind:
     """The kind of labels that the flags choose; raises `UserError` if they choose two."""
@@ -404,12 +386,6 @@ def separator_of(option: int | None) -> int | None:
     return None if option == NO_SEPARATOR else option
 
 
-def _check_token(flag: str, token: int | None, dictionary: Dictionary) -> None:
-    """Raise `UserError` for an id that is not in the dictionary."""
-    if token is not None and not 0 <= token < len(dictionary):
-        raise UserError(f"{flag} {token}: not an id of the dictionary, which are 0 to {len(dictionary) - 1}")
-
-
 def load_dictionary(path: Path) -> Dictionary:
     """Read a `dict.txt`; raises `UserError` if it is missing or malformed."""
     if not path.is_file():
@@ -418,7 +394,7 @@ def load_dictionary(path: Path) -> Dictionary:
         with open(path, encoding="utf-8") as stream:
             return Dictionary.load(stream)
     except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:MAX_REASON_LENGTH]
+        reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a fairseq dictionary ({reason}); write it again") from None
 
 

@@ -16,7 +16,6 @@ or the run has stopped early.
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 from collections.abc import Callable
@@ -42,33 +41,21 @@ TIMING_METRICS = {"wps", "ups", "tflops", "wall", "train_wall", "gb_free"}
 """Metrics that differ each time they are measured."""
 
 
-def saving_metrics(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.save_checkpoint`: also save what `resume` restores."""
-
-    @functools.wraps(save)
-    def save_with_metrics(trainer: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-        ours = {
-            METRICS_KEY: epoch_metrics(),
-            PRECISION_KEY: precision.resolved(),
-            STOPPING_KEY: early_stopping(),
-        }
-        return save(trainer, filename, extra_state | ours)
-
-    return save_with_metrics
+def saving_metrics(
+    save: Callable[..., Any], trainer: Trainer, filename: str, extra_state: dict[str, Any]
+) -> Any:
+    """Replace `Trainer.save_checkpoint`: also save what `resume` restores, for complete curves."""
+    ours = {METRICS_KEY: epoch_metrics(), PRECISION_KEY: precision.resolved(), STOPPING_KEY: early_stopping()}
+    return save(trainer, filename, extra_state | ours)
 
 
-def restoring_metrics(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `checkpoint_utils.load_checkpoint`: in a resumed run, restore what `saving_metrics` saved."""
-
-    @functools.wraps(load)
-    def load_with_metrics(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
-        resuming = resumes(cfg, getattr(trainer, "checkpoint_suffix", ""))
-        extra_state, epoch_itr = load(cfg, trainer, **kwargs)
-        if resuming and extra_state is not None:
-            resume(trainer, extra_state)
-        return extra_state, epoch_itr
-
-    return load_with_metrics
+def restoring_metrics(load: Callable[..., Any], cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+    """Replace `checkpoint_utils.load_checkpoint`: a resumed run restores what `saving_metrics` saved."""
+    resuming = resumes(cfg, getattr(trainer, "checkpoint_suffix", ""))
+    extra_state, epoch_itr = load(cfg, trainer, **kwargs)
+    if resuming and extra_state is not None:
+        resume(trainer, extra_state)
+    return extra_state, epoch_itr
 
 
 def resumes(cfg: Any, suffix: str = "") -> bool:
@@ -77,9 +64,8 @@ def resumes(cfg: Any, suffix: str = "") -> bool:
     `cfg` is fairseq's `CheckpointConfig`, `suffix` is `Trainer.checkpoint_suffix`.
     """
     resets = (cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_dataloader, cfg.reset_meters)
-    if cfg.restore_file != LAST_CHECKPOINT or any(resets):
-        return False
-    return last_checkpoint(cfg, suffix) is not None
+    starts_anew = cfg.restore_file != LAST_CHECKPOINT or any(resets)
+    return not starts_anew and last_checkpoint(cfg, suffix) is not None
 
 
 def epoch_metrics() -> dict[str, Any]:
@@ -106,16 +92,9 @@ def early_stopping() -> dict[str, float]:
     return {}
 
 
-def restore_early_stopping(state: dict[str, float]) -> None:
-    """Restore what `early_stopping` returned, as fairseq restores the best score of `save_checkpoint`."""
-    for function in _stopping_functions():
-        vars(function).update(state)
-
-
 def _stopping_functions() -> list[Callable[..., bool]]:
-    modules = [sys.modules.get(name) for name in TRAIN_MODULES]
-    functions = [getattr(module, "should_stop_early", None) for module in modules]
-    return [function for function in functions if function is not None]
+    modules = [sys.modules[name] for name in TRAIN_MODULES if name in sys.modules]
+    return [module.should_stop_early for module in modules if hasattr(module, "should_stop_early")]
 
 
 def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
@@ -123,7 +102,8 @@ def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
     precision.restore(extra_state.get(PRECISION_KEY, {}))
     updates, max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
     stopping, patience = extra_state.get(STOPPING_KEY, {}), trainer.cfg.checkpoint.patience
-    restore_early_stopping(stopping)
+    for function in _stopping_functions():
+        vars(function).update(stopping)
     stopped = 0 < patience <= stopping.get("num_runs", 0)
     done = stopped or 0 < max_update <= updates
     iterator = extra_state["train_iterator"]

@@ -8,19 +8,13 @@ fairseq distributes the batches in turn, so N workers make the same updates as o
 `--update-freq`, up to the order of summation. The masks of `masked_lm` depend only on the seed, the epoch and
 the block (fairseq/data/mask_tokens_dataset.py), not on the worker; only dropout differs.
 
-fairseq supports this for GPUs and starts one process for each. This module adds the CPU, and on both
-
-- uses `legacy_ddp` to sum gradients: torch's `DistributedDataParallel` does not exchange gradients for
-  `masked_lm_loss`, which is not the model's `forward`, and fails if the loss does not use a head;
-- leaves parameters that no worker uses unchanged (`keeping_missing_gradients`);
-- counts every sentence in the last update of an epoch (`skipping_empty_batches`);
-- seeds dropout differently for each worker (`seeding_each_worker`);
-- reports a failure once, by the worker that failed first, and stops all workers (`worker`, `start`).
+fairseq supports this for GPUs and starts one process for each. This module adds the CPU. On both, it
+uses `legacy_ddp` to sum gradients: torch's `DistributedDataParallel` does not exchange gradients for
+`masked_lm_loss`, which is not the model's `forward`, and fails if the loss does not use a head.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -66,20 +60,11 @@ def broadcast(value: T) -> T:
     return values[0]
 
 
-def starting_workers(original: Callable[..., None]) -> Callable[..., None]:
-    """Replace `distributed.utils.call_main`, the start of `fairseq-train`: also start workers on a CPU."""
+def starting_workers(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
+    """Replace `distributed.utils.call_main`: multi-process training on CPU, and one error for all workers.
 
-    @functools.wraps(original)
-    def call(cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-        call_main(original, cfg, main, **kwargs)
-
-    return call
-
-
-def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; `single` runs it in one process.
-
-    A single process on a CPU gets its number of threads here (`set_threads`).
+    Runs `main(cfg, **kwargs)`, a command of fairseq, in each worker. A single process on a CPU gets its
+    number of threads here (`set_threads`). Raises `UserError` if there are fewer GPUs than workers.
     """
     launched = all(name in os.environ for name in LAUNCHED)
     settings = cfg.distributed_training
@@ -89,7 +74,14 @@ def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwa
             set_threads()
         single(cfg, main, **kwargs)
         return
-    configure_workers(cfg)
+    # Defaults of fairseq that do not work for these workers.
+    if on_cpu(cfg):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # otherwise fairseq initializes a GPU in each worker
+        settings.distributed_backend = "gloo"
+    if settings.ddp_backend in ("c10d", "pytorch_ddp"):
+        settings.ddp_backend = "legacy_ddp"
+    # Otherwise the first worker sends the checkpoint as a pickle, which safe loading refuses.
+    cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
     if launched:
         settings.distributed_init_method = "env://"
         settings.distributed_world_size = count
@@ -97,38 +89,19 @@ def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwa
         settings.device_id = int(os.environ.get("LOCAL_RANK", 0))
         settings.distributed_no_spawn = True
     elif not on_cpu(cfg):
-        infer_init_method(settings)
+        try:
+            utils.infer_init_method(settings)  # how the workers connect, on this machine or under Slurm
+        except AssertionError as error:
+            raise UserError(f"--distributed-world-size: {error}; or train on the CPU with --cpu") from None
     if settings.distributed_no_spawn:
         worker(settings.device_id, main, cfg, kwargs)
     else:
         start(cfg, main, kwargs)
 
 
-def configure_workers(cfg: FairseqConfig) -> None:
-    """Override the defaults of fairseq that do not work for these workers."""
-    if on_cpu(cfg):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # otherwise fairseq initializes a GPU in each worker
-        cfg.distributed_training.distributed_backend = "gloo"
-    if cfg.distributed_training.ddp_backend in ("c10d", "pytorch_ddp"):
-        cfg.distributed_training.ddp_backend = "legacy_ddp"
-    # Otherwise the first worker sends the checkpoint as a pickle, which safe loading refuses.
-    cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
-
-
 def on_cpu(cfg: FairseqConfig) -> bool:
     """Whether the training runs on the CPU."""
     return cfg.common.cpu or not torch.cuda.is_available()
-
-
-def infer_init_method(settings: Any) -> None:
-    """Let fairseq choose how the workers of GPUs connect, on this machine or under Slurm.
-
-    Raises `UserError` if there are fewer GPUs than workers.
-    """
-    try:
-        utils.infer_init_method(settings)
-    except AssertionError as error:
-        raise UserError(f"--distributed-world-size: {error}; or train on the CPU with --cpu") from None
 
 
 def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
@@ -174,71 +147,54 @@ def worker(index: int, main: Main, cfg: FairseqConfig, kwargs: dict[str, Any]) -
         message = message_of(error)
         if message is None:
             time.sleep(GRACE_SECONDS)
-        if first_to_fail():
+        try:
+            first = torch.distributed.distributed_c10d._get_default_store().add("failed", 1) == 1
+        except (ValueError, RuntimeError):  # the workers are not connected, or the store's worker has exited
+            first = True
+        if first:
             print(message or traceback.format_exc(), file=sys.stderr, flush=True)
         else:
             time.sleep(GRACE_SECONDS)  # exiting now would end the first worker before it has reported
         sys.exit(1)
 
 
-def first_to_fail() -> bool:
-    """Whether this worker is the first to call this function."""
-    try:
-        return torch.distributed.distributed_c10d._get_default_store().add("failed", 1) == 1
-    except (ValueError, RuntimeError):  # the workers are not connected yet, or the store's worker has exited
-        return True
+def skipping_empty_batches(
+    train_step: Callable[..., Any], trainer: Trainer, samples: list[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Replace `Trainer.train_step`: count the sentences of a worker's last batches.
 
-
-def skipping_empty_batches(train_step: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.train_step`: leave out empty batches if there are others.
-
-    If an epoch has no batch left for a worker, fairseq gives it an empty one. If that is the last of a group
-    (`--update-freq`), fairseq counts none of the group's sentences, although it trains on them.
+    Empty batches are left out if there are others. If an epoch has no batch left for a worker, fairseq gives
+    it an empty one. If that is the last of a group (`--update-freq`), fairseq counts none of the group's
+    sentences, although it trains on them.
     """
-
-    @functools.wraps(train_step)
-    def step(trainer: Trainer, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
-        non_empty = [sample for sample in samples if sample]
-        return train_step(trainer, non_empty or samples[:1], *args, **kwargs)
-
-    return step
+    non_empty = [sample for sample in samples if sample]
+    return train_step(trainer, non_empty or samples[:1], *args, **kwargs)
 
 
-def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None]) -> Callable[[Reducer], None]:
+def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None], model: Reducer) -> None:
     """Replace `all_reduce_grads`: the gradient of a parameter that no worker uses stays None.
 
     fairseq sets it to zero; an optimizer would then apply weight decay.
     """
-
-    @functools.wraps(all_reduce_grads)
-    def reduce(model: Reducer) -> None:
-        unused = [parameter for parameter in model.parameters() if parameter.grad is None]
-        all_reduce_grads(model)
-        for parameter in unused:
-            if parameter.grad is not None and not parameter.grad.any():
-                parameter.grad = None
-
-    return reduce
+    unused = [parameter for parameter in model.parameters() if parameter.grad is None]
+    all_reduce_grads(model)
+    for parameter in unused:
+        if parameter.grad is not None and not parameter.grad.any():
+            parameter.grad = None
 
 
-def seeding_each_worker(set_seed: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
-    """Replace `Trainer._set_seed`: each worker has its own seed, the first that of a single process.
+def seeding_each_worker(set_seed: Callable[[Trainer], None], trainer: Trainer) -> None:
+    """Replace `Trainer._set_seed`: different dropout masks for each worker.
 
-    In fairseq all workers have the same seed, so that dropout has the same mask in all their batches.
-
-    The generators are seeded directly. `torch.manual_seed` also notes the call stack for each kind of device
-    that a machine can have, which takes a millisecond per update.
+    The first worker has the seed of a single process. In fairseq all have it. The generators are seeded
+    directly. `torch.manual_seed` also notes the call stack for each kind of device that a machine can have,
+    which takes a millisecond per update.
     """
-
-    @functools.wraps(set_seed)
-    def set_own_seed(trainer: Trainer) -> None:
-        if trainer.device.type not in ("cpu", "cuda"):
-            set_seed(trainer)
-            return
-        seed = trainer.cfg.common.seed + trainer.get_num_updates()  # as in fairseq
-        seed += SEED_STRIDE * trainer.data_parallel_rank
-        torch.default_generator.manual_seed(seed)
-        if trainer.device.type == "cuda":
-            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
-
-    return set_own_seed
+    if trainer.device.type not in ("cpu", "cuda"):
+        set_seed(trainer)
+        return
+    seed = trainer.cfg.common.seed + trainer.get_num_updates()  # as in fairseq
+    seed += SEED_STRIDE * trainer.data_parallel_rank
+    torch.default_generator.manual_seed(seed)
+    if trainer.device.type == "cuda":
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)

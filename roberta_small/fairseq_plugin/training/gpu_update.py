@@ -48,12 +48,9 @@ class Recorder(Protocol):
 class Scaling(NamedTuple):
     """What is known of the gradients of an update; scalars on the GPU, fp32."""
 
-    norm: Tensor
-    """2-norm of the scaled gradients, before clipping."""
-    divisor: Tensor
-    """The update divides the gradients by it."""
-    skip: Tensor
-    """1 if the norm is not finite, and the update changes nothing; else 0."""
+    norm: Tensor  # 2-norm of the scaled gradients, before clipping
+    divisor: Tensor  # the update divides the gradients by it
+    skip: Tensor  # 1 if the norm is not finite, and the update changes nothing; else 0
 
 
 class Group(NamedTuple):
@@ -63,8 +60,7 @@ class Group(NamedTuple):
     gradients: list[Tensor]
     first: list[Tensor]
     second: list[Tensor]
-    steps: list[Tensor]
-    """Numbers of updates, scalars; the same, unless one is new."""
+    steps: list[Tensor]  # numbers of updates, scalars; the same, unless one is new
 
     def copy(self) -> Group:
         """The same values in other tensors."""
@@ -75,22 +71,16 @@ class Recorded(NamedTuple):
     """An update as a graph."""
 
     graph: Any
-    norm: Tensor
-    """The norm of its gradients."""
-    gradients: int
-    """Their number."""
+    norm: Tensor  # of its gradients
+    gradients: int  # their number
     max_norm: float
 
 
 class GpuUpdate:
-    """The update of an optimizer whose parameters are on a GPU.
-
-    Attributes:
-        recorder: the graphs of the model, if it has any.
-    """
+    """The update of an optimizer whose parameters are on a GPU."""
 
     def __init__(self, optimizer: torch.optim.AdamW) -> None:
-        self.recorder: Recorder | None = None
+        self.recorder: Recorder | None = None  # the graphs of the model, if it has any
         self._optimizer = weakref.proxy(optimizer)  # a cycle would keep its memory on the GPU for a while
         device = optimizer.param_groups[0]["params"][0].device
         self._scale = torch.ones((), device=device)
@@ -145,7 +135,7 @@ class GpuUpdate:
             return
         assert self._scaling is not None
         groups = self._groups()
-        if self._can_be_recorded():
+        if self._shared() and sum(p.numel() for p in self._shared()) <= LARGEST:
             self._record(groups, self._scaling)
         else:
             self._update(groups, self._scaling)
@@ -216,9 +206,6 @@ class GpuUpdate:
         """The gradients, if they are those to which the graphs of the passes write; else nothing."""
         written = self.recorder.gradients if self.recorder is not None else {}
         return written if all(p.grad is written.get(p) for p in self._parameters()) else {}
-
-    def _can_be_recorded(self) -> bool:
-        return bool(self._shared()) and sum(p.numel() for p in self._shared()) <= LARGEST
 
     def _record(self, groups: list[Group], scaling: Scaling) -> None:
         """Record this update, and replay it; if that fails, or if its results differ, call its operations."""

@@ -8,10 +8,8 @@ After it has been recorded, a graph is replayed on its first batch, and has to g
 that the operations gave when they were called one by one, with the same dropout masks. If it does not, or if
 recording fails (memory may not suffice), there is a warning, and training continues without graphs.
 
-Batches that differ in more than their tokens (an empty text, a last batch with fewer texts), class weights,
-soft labels, pairs with token types, `--pooling last-piece`, other encoders (`--encoder padded`) and criteria,
-and several workers do not use graphs. The update, from the gradient norm to the weights, is a graph that does
-not depend on the size (`gpu_update`).
+Not all trainings and batches can use graphs (`repeatable`). The update, from the gradient norm to the
+weights, is a graph that does not depend on the size (`gpu_update`).
 
 Shapes: B sentences, T tokens of a batch, with padding.
 """
@@ -19,7 +17,6 @@ Shapes: B sentences, T tokens of a batch, with padding.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
@@ -29,7 +26,7 @@ import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
+from roberta_small.fairseq_plugin.models.causal import CausalEncoder
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
@@ -52,26 +49,29 @@ SAME_LOSS, SAME_NORM = 1e-4, 1e-2
 Step = Callable[..., tuple[Tensor, Any, dict[str, Any]]]
 
 
-def replaying(original: Step) -> Step:
-    """Replace `FairseqTask.train_step`: replay a graph where there can be one."""
+def replaying(
+    original: Step,
+    task: FairseqTask,
+    sample: Any,
+    model: Any,
+    criterion: Any,
+    optimizer: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Tensor, Any, dict[str, Any]]:
+    """Replace `FairseqTask.train_step`: on a GPU, a classifier's update consists of CUDA graphs."""
 
-    @functools.wraps(original)
-    def train_step(
-        task: FairseqTask, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Any, dict[str, Any]]:
-        def step(sample: Any) -> tuple[Tensor, Any, dict[str, Any]]:
-            return original(task, sample, model, criterion, optimizer, *args, **kwargs)
+    def step(sample: Any) -> tuple[Tensor, Any, dict[str, Any]]:
+        return original(task, sample, model, criterion, optimizer, *args, **kwargs)
 
-        ignored = kwargs.get("ignore_grad", False) or any(args[1:])
-        if ignored or not repeatable(sample, model, criterion, optimizer):
-            return step(sample)
-        graphs = _graphs.get(model) or _graphs.setdefault(model, Graphs(model))
-        if any(parameter.grad is not None for parameter in graphs.parameters):  # added to by this batch
-            return step(sample)
-        optimizer.repeat_update(graphs)
-        return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
-
-    return train_step
+    ignored = kwargs.get("ignore_grad", False) or any(args[1:])
+    if ignored or not repeatable(sample, model, criterion, optimizer):
+        return step(sample)
+    graphs = _graphs.get(model) or _graphs.setdefault(model, Graphs(model))
+    if any(parameter.grad is not None for parameter in graphs.parameters):  # added to by this batch
+        return step(sample)
+    optimizer.repeat_update(graphs)
+    return graphs.step(step, sample, packing_of(sample, model.encoder.sentence_encoder.padding_idx))
 
 
 def repeatable(sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any) -> bool:
@@ -106,8 +106,7 @@ class Graphs:
         self.gradients: dict[nn.Parameter, Tensor] = {}
         self.works = True
         self.pool = torch.cuda.graph_pool_handle()
-        self.side: Any = None
-        """One stream for all recordings, because each stream that is used keeps memory of its own."""
+        self.side: Any = None  # a stream for all recordings, because each keeps memory of its own
 
     def step(
         self, step: Step, sample: dict[str, Any], packing: Packing
@@ -234,15 +233,9 @@ def cleaned_up(pool: Any) -> Iterator[None]:
 
 
 class Graph:
-    """A recorded forward and backward pass, and the tensors that it reads.
+    """A recorded forward and backward pass, whose kernels read the tensors of `sample`."""
 
-    Attributes:
-        recorded: the kernels.
-        sample: a batch of B sentences and T tokens, whose tensors the kernels read.
-        result: what fairseq's `train_step` returned when they were recorded.
-    """
-
-    result: tuple[Tensor, Any, dict[str, Any]]
+    result: tuple[Tensor, Any, dict[str, Any]]  # of fairseq's `train_step` when they were recorded
 
     def __init__(self, sentences: int, tokens: int, longest: int, like: dict[str, Any]) -> None:
         device = like["net_input"]["src_tokens"].device

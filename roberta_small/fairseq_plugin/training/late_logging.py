@@ -2,9 +2,8 @@
 
 fairseq reads the gradient norm twice, the loss and the confusion matrix in each update. Each time the CPU
 waits until the GPU is done, and then the GPU waits until the CPU has launched the next operations. Here they
-are copied together, while the GPU works, and logged when the next update has been launched. Whoever reads
-metrics (at each `--log-interval`, at the end of an epoch, for a checkpoint) gets those of all updates
-(`logging_first`). The numbers are the same.
+are copied together, while the GPU works, and logged when the next update has been launched, or when metrics
+are read (`logging_first`). The numbers are the same.
 
 An update with a norm that is not finite changes no weight (`FairseqFusedAdam.clip_grad_norm`), so that this
 error, too, can be reported one update later. With several workers, or with an optimizer of fairseq's,
@@ -13,9 +12,7 @@ everything is read at once.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,45 +31,34 @@ _updates: list[Update] = []
 """Updates that are not logged yet."""
 
 
-def keeping_norm(clip: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Replace `Trainer.clip_grad_norm`: do not let fairseq read the norm."""
-
-    @functools.wraps(clip)
-    def clip_grad_norm(trainer: Trainer, *args: Any) -> Tensor:
-        norm = clip(trainer, *args)
-        if not logs_late(trainer):
-            return norm
-        trainer.unread_norm = norm
-        return FINITE
-
-    return clip_grad_norm
+def keeping_norm(clip: Callable[..., Tensor], trainer: Trainer, *args: Any) -> Tensor:
+    """Replace `Trainer.clip_grad_norm`: a GPU does not wait until the gradient norm is read."""
+    norm = clip(trainer, *args)
+    if not logs_late(trainer):
+        return norm
+    trainer.unread_norm = norm
+    return FINITE
 
 
-def logging_late(log: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer._reduce_and_log_stats`: log the previous update, and keep this one for later."""
+def logging_late(
+    log: Callable[..., Any],
+    trainer: Trainer,
+    outputs: list[dict[str, Any]],
+    sample_size: float,
+    norm: Tensor | None = None,
+) -> Any:
+    """Replace `Trainer._reduce_and_log_stats`: on a GPU, log an update when the next one is launched."""
+    if norm is not FINITE:
+        return log(trainer, outputs, sample_size, norm)
+    _updates.append(Update(log, trainer, outputs, sample_size))
+    return _updates.pop(0).log() if len(_updates) > 1 else {}
 
-    @functools.wraps(log)
-    def reduce_and_log(
-        trainer: Trainer, outputs: list[dict[str, Any]], sample_size: float, norm: Tensor | None = None
-    ) -> Any:
-        if norm is not FINITE:
-            return log(trainer, outputs, sample_size, norm)
-        _updates.append(Update(functools.partial(log, trainer), trainer, outputs, sample_size))
-        return _updates.pop(0).log() if len(_updates) > 1 else {}
 
-    return reduce_and_log
-
-
-def logging_first(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `metrics.get_smoothed_values`: log what is not logged yet."""
-
-    @functools.wraps(read)
-    def get_smoothed_values(name: str) -> Any:
-        while _updates:
-            _updates.pop(0).log()
-        return read(name)
-
-    return get_smoothed_values
+def logging_first(read: Callable[..., Any], name: str) -> Any:
+    """Replace `metrics.get_smoothed_values`: metrics are those of all updates."""
+    while _updates:
+        _updates.pop(0).log()
+    return read(name)
 
 
 def logs_late(trainer: Trainer) -> bool:
@@ -101,46 +87,32 @@ class Update:
             for name, value in output.items()
             if torch.is_tensor(value) and value.device == norm.device
         ]
-        self._copies = HostCopies([norm, *(output[name] for output, name in self._places)])
+        tensors = [norm, *(output[name] for output, name in self._places)]
+        self._like = [(x.shape, x.dtype) for x in tensors]
+        flat = torch.cat([x.detach().flatten().double() for x in tensors])  # exact for counts up to 2^53
+        self._flat = flat.to("cpu", non_blocking=True)  # nothing waits for it before it is needed
+        self._copied = torch.cuda.Event()
+        self._copied.record()
 
     def log(self) -> Any:
         """Log the update, and return what fairseq returns. Raises `UserError` if training has diverged."""
-        norm, *values = self._copies.wait()
+        self._copied.synchronize()
+        parts = self._flat.split([shape.numel() for shape, _ in self._like])
+        norm, *values = (x.view(shape).to(dtype) for x, (shape, dtype) in zip(parts, self._like, strict=True))
         if not norm.isfinite():
             raise UserError(termination.divergence(self._trainer, termination.NOT_FINITE, self._number))
         for (output, name), value in zip(self._places, values, strict=True):
             output[name] = value
-        with logging_to(self._aggregators):
-            logged = self._log(self._outputs, self._sample_size, norm)
+        now = metrics._active_aggregators.copy()
+        self._activate(self._aggregators)  # what was active when the update was made
+        try:
+            logged = self._log(self._trainer, self._outputs, self._sample_size, norm)
+        finally:
+            self._activate(now)
         termination.check_loss(self._trainer, logged, self._number)
         return logged
 
-
-class HostCopies:
-    """Copies of small tensors on the CPU, for which nothing waits before they are needed."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        self._like = [(x.shape, x.dtype) for x in tensors]
-        flat = torch.cat([x.detach().flatten().double() for x in tensors])  # exact for counts up to 2^53
-        self._flat = flat.to("cpu", non_blocking=True)
-        self._copied = torch.cuda.Event()
-        self._copied.record()
-
-    def wait(self) -> list[Tensor]:
-        """The copies, of the original shapes and dtypes."""
-        self._copied.synchronize()
-        parts = self._flat.split([shape.numel() for shape, _ in self._like])
-        return [x.view(shape).to(dtype) for x, (shape, dtype) in zip(parts, self._like, strict=True)]
-
-
-@contextlib.contextmanager
-def logging_to(aggregators: dict[str, MetersDict]) -> Iterator[None]:
-    """A context in which metrics are logged to what was active when an update was made."""
-    now = metrics._active_aggregators.copy()
-    metrics._active_aggregators.clear()
-    metrics._active_aggregators.update(aggregators)
-    try:
-        yield
-    finally:
+    @staticmethod
+    def _activate(aggregators: dict[str, MetersDict]) -> None:
         metrics._active_aggregators.clear()
-        metrics._active_aggregators.update(now)
+        metrics._active_aggregators.update(aggregators)

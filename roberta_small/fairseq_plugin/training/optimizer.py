@@ -1,4 +1,4 @@
-"""The optimizer `fused_adam`: fairseq's `adam` in one pass over memory.
+"""The optimizers `fused_adam`, fairseq's `adam` in one pass over memory, and `shared_adam`.
 
 fairseq's `Adam` (`fairseq/optim/adam.py`) makes about ten passes over parameters and moments in Python;
 torch's fused AdamW makes one, on CPU and CUDA. They differ in the use of epsilon. With the moments m, v and
@@ -46,8 +46,8 @@ LARGE = 1 << 23
 def leave_out_compiler() -> None:
     """Let torch's optimizers not import torch's compiler, which takes a second and is not used in training.
 
-    torch excludes these methods from compilation, and imports the compiler for that when they are first
-    called. It does not if it finds the result on the method (`torch._compile._disable_dynamo`).
+    They import it to exclude these methods from compilation, unless a method has the result already
+    (`torch._compile._disable_dynamo`).
     """
     if "torch._dynamo" in sys.modules:
         return
@@ -57,30 +57,34 @@ def leave_out_compiler() -> None:
 
 
 @dataclass
-class FusedAdamConfig(FairseqDataclass):
-    """The flags of fairseq's `adam`, and one more."""
+class SharedAdamConfig(FairseqDataclass):
+    """The flags of fairseq's `adam`, without weight decay."""
 
     adam_betas: Any = field(default="(0.9, 0.999)", metadata={"help": "betas for Adam optimizer"})
     adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
+    lr: List[float] = II("optimization.lr")
+
+
+@dataclass
+class FusedAdamConfig(SharedAdamConfig):
+    """The flags of fairseq's `adam`, and one more."""
+
     weight_decay: float = field(default=0.0, metadata={"help": "weight decay"})
     embedding_lr_factor: float = field(
         default=1.0,
         metadata={"help": "learning rate of the token embeddings, as a multiple of --lr (default: 1.0)"},
     )
-    lr: List[float] = II("optimization.lr")
 
 
-@register_optimizer("fused_adam", dataclass=FusedAdamConfig)
-class FairseqFusedAdam(FairseqOptimizer):
-    """`--optimizer fused_adam`, with the flags of `adam` and `--embedding-lr-factor`."""
+@register_optimizer("shared_adam", dataclass=SharedAdamConfig)
+class FairseqSharedAdam(FairseqOptimizer):
+    """`--optimizer shared_adam`; raises `UserError` for invalid --adam-betas."""
 
-    def __init__(self, cfg: FusedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
+    _optimizer: torch.optim.Optimizer
+
+    def __init__(self, cfg: SharedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
-        params = list(params)
-        for parameter in params:
-            sparse = parameter.device.type == "cpu" and not distributed.active()
-            setattr(parameter, "sparse_gradient", sparse)  # noqa: B010  Parameter declares no such attribute
-        self._optimizer = FusedAdam(groups(params, cfg.embedding_lr_factor), **self.optimizer_config)
+        self._optimizer = SharedAdam(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -90,8 +94,63 @@ class FairseqFusedAdam(FairseqOptimizer):
             "lr": lr if isinstance(lr, float) else lr[0],
             "betas": parse_betas(self.cfg.adam_betas),
             "eps": self.cfg.adam_eps,
-            "weight_decay": self.cfg.weight_decay,
         }
+
+
+class SharedAdam(torch.optim.Optimizer):
+    """Adam whose second moment is the mean over the first dimension of a parameter (outputs of a layer).
+
+    Adam divides each weight's step by the root mean square of that weight's own gradients. In a linear
+    classifier of rare features with many classes this is harmful: a feature's gradient is large for the true
+    class and small for the others, and after the division the steps have the same size. Here the proportions
+    remain. With two classes the updates are those of Adam (Kingma & Ba 2015, algorithm 1). Adam-mini (Zhang
+    et al. 2024, arXiv:2406.16793) also shares second moments, by blocks of weights.
+    """
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]  # not called
+        """Update all parameters that have a gradient."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in group["params"]:
+                if (gradient := parameter.grad) is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = 0
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter[:1])
+                state["step"] += 1
+                square = gradient.square().mean(dim=0, keepdim=True)
+                state["exp_avg"].lerp_(gradient, 1 - beta1)
+                state["exp_avg_sq"].lerp_(square, 1 - beta2)
+                correction1, correction2 = (1 - beta ** state["step"] for beta in (beta1, beta2))
+                scale = state["exp_avg_sq"].sqrt().div_(math.sqrt(correction2)).add_(group["eps"])
+                rate = group["lr"] / correction1
+                parameter.addcdiv_(state["exp_avg"], scale.expand_as(parameter), value=-rate)
+
+
+@register_optimizer("fused_adam", dataclass=FusedAdamConfig)
+class FairseqFusedAdam(FairseqSharedAdam):
+    """`--optimizer fused_adam`, with the flags of `adam` and `--embedding-lr-factor`."""
+
+    _optimizer: "FusedAdam"
+
+    def __init__(self, cfg: FusedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
+        FairseqOptimizer.__init__(self, cfg)
+        params = list(params)
+        for parameter in params:
+            sparse = parameter.device.type == "cpu" and not distributed.active()
+            setattr(parameter, "sparse_gradient", sparse)  # noqa: B010  Parameter declares no such attribute
+        self._optimizer = FusedAdam(groups(params, cfg.embedding_lr_factor), **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The settings, with the weight decay."""
+        return super().optimizer_config | {"weight_decay": self.cfg.weight_decay}
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of each group; `get_lr` returns that of the first group, which is `lr`."""
@@ -192,17 +251,14 @@ class FusedAdam(torch.optim.AdamW):
             self.on_gpu.reset()
             return None
         with self._dense_gradients():
-            return self._fused_step(closure)
-
-    def _fused_step(self, closure: Callable[[], Any] | None) -> Any:
-        eps = [group["eps"] for group in self.param_groups]
-        for group, number in zip(self.param_groups, self._next_updates(), strict=True):
-            group["eps"] /= math.sqrt(1 - group["betas"][1] ** number)
-        try:
-            return inspect.unwrap(torch.optim.AdamW.step)(self, closure)  # the decorator imports the compiler
-        finally:
-            for group, value in zip(self.param_groups, eps, strict=True):
-                group["eps"] = value
+            eps = [group["eps"] for group in self.param_groups]
+            for group, number in zip(self.param_groups, self._next_updates(), strict=True):
+                group["eps"] /= math.sqrt(1 - group["betas"][1] ** number)
+            try:  # without its decorator, which imports the compiler
+                return inspect.unwrap(torch.optim.AdamW.step)(self, closure)
+            finally:
+                for group, value in zip(self.param_groups, eps, strict=True):
+                    group["eps"] = value
 
     @contextlib.contextmanager
     def _dense_gradients(self) -> Iterator[None]:
@@ -229,16 +285,13 @@ class FusedAdam(torch.optim.AdamW):
 
         They are counted here, because a GPU would have to finish its work to return its own count.
         """
-        if self._updates is None:
-            self._updates = [self._saved_updates(group) for group in self.param_groups]
+        if self._updates is None:  # continue from the state
+            states = [[self.state.get(p, {}) for p in group["params"]] for group in self.param_groups]
+            steps = [[state["step"] for state in part if "step" in state] for part in states]
+            self._updates = [int(torch.stack(part).max()) if part else 0 for part in steps]
         for index, group in enumerate(self.param_groups):
             self._updates[index] += any(parameter.grad is not None for parameter in group["params"])
         return [max(1, number) for number in self._updates]
-
-    def _saved_updates(self, group: dict[str, Any]) -> int:
-        """The number of updates of a group in the state."""
-        steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
-        return int(torch.stack(steps).max()) if steps else 0
 
 
 def updates_on_gpu(parameter: Tensor) -> bool:
@@ -256,17 +309,16 @@ def groups(params: Sequence[torch.nn.Parameter], embedding_lr_factor: float) -> 
         raise UserError(f"--embedding-lr-factor {embedding_lr_factor}: must be above 0")
     if embedding_lr_factor == 1.0:
         return [{"params": list(params), "lr_factor": 1.0}]
-    embeddings = [parameter for parameter in params if getattr(parameter, "is_token_embedding", False)]
-    if not embeddings:
+    parts: dict[bool, list[torch.nn.Parameter]] = {False: [], True: []}
+    for parameter in params:
+        parts[getattr(parameter, "is_token_embedding", False)].append(parameter)
+    if not parts[True]:
         raise UserError(
             "--embedding-lr-factor: no trained token embeddings; it needs a model of this plugin, such as "
             "--arch roberta_small"
         )
-    others = [parameter for parameter in params if not getattr(parameter, "is_token_embedding", False)]
-    return [
-        {"params": others, "lr_factor": 1.0},
-        {"params": embeddings, "lr_factor": embedding_lr_factor},
-    ]
+    factors = {False: 1.0, True: embedding_lr_factor}
+    return [{"params": parts[which], "lr_factor": factor} for which, factor in factors.items()]
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:

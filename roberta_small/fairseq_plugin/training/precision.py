@@ -78,15 +78,12 @@ def bf16_is_fast(device: torch.device) -> tuple[bool, str]:
 
 
 def bf16_speedup() -> float:
-    """Time of an fp32 matrix product on the CPU divided by that of a bf16 one; the minimum of each counts.
-
-    On one thread: with more, a process that uses one of the cores would delay both products by the same time.
-    """
+    """Time of an fp32 matrix product on a CPU divided by that of a bf16 one; the minimum of each counts."""
     fp32 = torch.ones(TOKENS, WIDTH), torch.ones(WIDTH, WIDTH)
     bf16 = tuple(matrix.bfloat16() for matrix in fp32)
     seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # with more, a process on one of the cores would delay both by the same time
     try:
         for _ in range(ROUNDS):
             for a, b in (fp32, bf16):
@@ -162,16 +159,19 @@ def _copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     return copies
 
 
-def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
-    """Replace `Trainer.__init__`, where `--fp16` and `--bf16` take effect first: `check_flags` before it."""
-
-    @functools.wraps(original)
-    def build(trainer: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        ours = getattr(getattr(model, "args", None), "precision", None)
-        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
-        original(trainer, cfg, task, model, *args, **kwargs)
-
-    return build
+def checking_flags(
+    original: Callable[..., None],
+    trainer: Trainer,
+    cfg: Any,
+    task: Any,
+    model: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    """Replace `Trainer.__init__`: a clear error for --fp16 and --bf16 on devices where they crash."""
+    ours = getattr(getattr(model, "args", None), "precision", None)
+    check_flags(cfg.common, getattr(cfg.optimizer, "_name", None), ours)
+    original(trainer, cfg, task, model, *args, **kwargs)
 
 
 def check_flags(common: Any, optimizer: str | None = None, precision: str | None = None) -> None:

@@ -1,17 +1,68 @@
-"""Settings that fairseq's trainer reads in each update are looked up once.
+"""Settings of a training: checked before the first update, and looked up once in all updates.
 
-An update reads some fifty of them (`trainer.cfg.common.fp16`), and omegaconf takes ten to twenty microseconds
-for each. On a GPU, which waits for the next operation in small updates, this is a part of their time.
+fairseq accepts some settings and fails on them later, or silently follows them in the wrong direction: with a
+misspelt `--best-checkpoint-metric` it fails after the first epoch, and without
+`--maximize-best-checkpoint-metric` it keeps the checkpoint with the lowest accuracy.
+
+An update reads some fifty settings, and omegaconf takes ten to twenty microseconds for each. In small updates
+on a GPU, which waits for the next operation, this is a part of their time.
 """
 
 from __future__ import annotations
 
-import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, Node
+
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import check_selectable, find, lower_is_better
+from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
+
+logger = logging.getLogger(__name__)
+
+
+def checking_settings(
+    original: Callable[..., None],
+    trainer: Trainer,
+    cfg: Any,
+    task: Any,
+    model: Any,
+    criterion: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    """Replace `Trainer.__init__`: a wrong metric or class weight is an error before the first update.
+
+    A model with a method `prepare(task)` computes some of its weights from the training data. A run that
+    resumes loads them from its own checkpoint afterwards; those of another run would not fit the data.
+
+    Raises `UserError` if the flags select a metric that does not exist, or the worst checkpoint by a metric
+    whose direction is known, and for an initial checkpoint of a model that has `prepare`.
+    """
+    checkpoint = cfg.checkpoint
+    name, maximize = checkpoint.best_checkpoint_metric, checkpoint.maximize_best_checkpoint_metric
+    if isinstance(criterion, SentenceClassificationCriterion):
+        check_selectable(name, criterion.labels.kind.name)
+        criterion.prepare()
+    if lower_is_better(name) and maximize:
+        raise UserError(
+            f"--best-checkpoint-metric {name}: lower is better; remove --maximize-best-checkpoint-metric"
+        )
+    if find(name) is not None and not lower_is_better(name) and not maximize:
+        raise UserError(
+            f"--best-checkpoint-metric {name}: higher is better; add --maximize-best-checkpoint-metric"
+        )
+    if hasattr(model, "prepare"):
+        if checkpoint.finetune_from_model or checkpoint.reset_optimizer:
+            raise UserError(
+                f"--arch {model.args.arch}: cannot start from a checkpoint, because its weights belong to "
+                "other training data; train it on both data sets at once, or use --inits random"
+            )
+        logger.info(model.prepare(task))
+    original(trainer, cfg, task, model, criterion, *args, **kwargs)
 
 
 class RememberingConfig(DictConfig):
@@ -49,15 +100,10 @@ class RememberingConfig(DictConfig):
             del self.__dict__[key]
 
 
-def remembering_settings(original: Callable[..., None]) -> Callable[..., None]:
-    """Replace `Trainer.__init__`: make its configuration a `RememberingConfig`."""
-
-    @functools.wraps(original)
-    def build(trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-        original(trainer, *args, **kwargs)
-        remember(trainer.cfg)
-
-    return build
+def remembering_settings(original: Callable[..., None], trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+    """Replace `Trainer.__init__`: settings are looked up once; omegaconf would take a part of each update."""
+    original(trainer, *args, **kwargs)
+    remember(trainer.cfg)
 
 
 def remember(config: DictConfig) -> None:

@@ -1,15 +1,12 @@
-"""How training ends: with a clear error if it diverges or a GPU has too little memory, and without loading
-threads that are still running.
+"""How training ends: a clear error if it diverges or a GPU has too little memory; no loading thread is left.
 
 fairseq stops with a traceback if gradients are NaN or infinite, and continues if the loss is huge but finite.
-It leaves out batches for which the memory of a GPU does not suffice. Checkpoints and curves up to that point
-are kept.
+It leaves out batches for which the memory of a GPU does not suffice.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -28,29 +25,31 @@ NOT_FINITE = "gradients are NaN or infinite"
 POLL_SECONDS = 0.05
 
 
-def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.train_step`: raise `UserError` if the loss is NaN or exceeds `MAX_LOSS`.
+def stopping_at_divergence(
+    original: Callable[..., Any], trainer: Trainer, samples: list[Any], raise_oom: bool = False
+) -> Any:
+    """Replace `Trainer.train_step`: abort on NaN or on a loss above 1e4.
 
-    Also if the memory of a GPU does not suffice, of one worker; several have to leave out a batch together.
+    Raises `UserError`, also if the memory of a GPU does not suffice for a batch of one worker; several have
+    to leave out a batch together.
     """
-
-    @functools.wraps(original)
-    def train_step(trainer: Trainer, samples: list[Any], raise_oom: bool = False) -> Any:
-        alone = trainer.data_parallel_world_size == 1
-        try:
-            output = original(trainer, samples, raise_oom or alone)
-        except Exception as error:
-            if alone and OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
-                raise UserError(out_of_memory(trainer)) from None
-            # Before it raises, fairseq writes crash.pt, which may fail with another error.
-            first = error if isinstance(error, FloatingPointError) else error.__context__
-            if not (isinstance(first, FloatingPointError) and NON_FINITE in str(first)):
-                raise
-            raise UserError(divergence(trainer, NOT_FINITE, trainer.get_num_updates())) from None
-        check_loss(trainer, output or {}, trainer.get_num_updates())
-        return output
-
-    return train_step
+    alone = trainer.data_parallel_world_size == 1
+    try:
+        output = original(trainer, samples, raise_oom or alone)
+    except Exception as error:
+        if alone and OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
+            raise UserError(
+                f"{trainer.cfg.checkpoint.save_dir}: out of GPU memory at update "
+                f"{trainer.get_num_updates() + 1}; train fewer runs at a time (--jobs 1), or half the "
+                "--batch-size with --update-freq 2 (checkpoints and curves up to here are kept)"
+            ) from None
+        # Before it raises, fairseq writes crash.pt, which may fail with another error.
+        first = error if isinstance(error, FloatingPointError) else error.__context__
+        if not (isinstance(first, FloatingPointError) and NON_FINITE in str(first)):
+            raise
+        raise UserError(divergence(trainer, NOT_FINITE, trainer.get_num_updates())) from None
+    check_loss(trainer, output or {}, trainer.get_num_updates())
+    return output
 
 
 def check_loss(trainer: Trainer, output: dict[str, Any], update: int) -> None:
@@ -69,20 +68,6 @@ def divergence(trainer: Trainer, symptom: str, update: int) -> str:
     )
 
 
-def out_of_memory(trainer: Trainer) -> str:
-    """The message of the error."""
-    return (
-        f"{trainer.cfg.checkpoint.save_dir}: out of GPU memory at update {trainer.get_num_updates() + 1}; "
-        "train fewer runs at a time (--jobs 1), or half the --batch-size with --update-freq 2 (checkpoints "
-        "and curves up to here are kept)"
-    )
-
-
-def stop_at_exit() -> None:
-    """Register `stop_loading` to be called when the process ends."""
-    atexit.register(stop_loading)
-
-
 def stop_loading() -> None:
     """Stop fairseq's loading threads after their current batches, and wait for them.
 
@@ -94,13 +79,7 @@ def stop_loading() -> None:
         thread._max_len = 0
     for thread in threads:
         while thread.is_alive():
-            _drain(thread._queue)  # the thread may be waiting to put a batch into the full queue
+            with contextlib.suppress(queue.Empty):
+                while True:  # the thread may be waiting to put a batch into the full queue
+                    thread._queue.get_nowait()
             thread.join(POLL_SECONDS)
-
-
-def _drain(batches: queue.Queue) -> None:
-    try:
-        while True:
-            batches.get_nowait()
-    except queue.Empty:
-        pass

@@ -8,7 +8,6 @@ an update's hundreds of small operations still waits for the thread that has los
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import shlex
@@ -63,12 +62,6 @@ class LoadFollower:
         self._meter = cpu.LoadMeter()
         self._next = time.monotonic() + INTERVAL_SECONDS
 
-    def share(self) -> int:
-        """The number of threads that this process may use now."""
-        if self._workers > 1:  # they have the same parent, and wait for each other
-            return self._least_share
-        return max(self._least_share, cpu.usable_cores() // cpu.siblings())
-
     def update(self) -> None:
         """Look at the load if it is time, and set the number of threads if it has to change."""
         if self._given or time.monotonic() < self._next:
@@ -80,7 +73,10 @@ class LoadFollower:
         if load.waiting > LONG_WAIT:
             wanted = max(1, threads - max(1, round(load.waiting)))
         else:
-            wanted = min(self.share(), threads + int(load.idle + 1 - IDLE))
+            share = self._least_share
+            if self._workers == 1:  # several have the same parent, and wait for each other
+                share = max(share, cpu.usable_cores() // cpu.siblings())
+            wanted = min(share, threads + int(load.idle + 1 - IDLE))
         if wanted != threads:
             torch.set_num_threads(wanted)
             logger.info(
@@ -88,15 +84,12 @@ class LoadFollower:
             )
 
 
-def following_load(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.train_step`: on a CPU, the number of threads follows the load (`LoadFollower`)."""
-
-    @functools.wraps(original)
-    def train_step(trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if not trainer.cuda:
-            if not hasattr(trainer, "load_follower"):
-                trainer.load_follower = LoadFollower(trainer.data_parallel_world_size)
-            trainer.load_follower.update()
-        return original(trainer, samples, *args, **kwargs)
-
-    return train_step
+def following_load(
+    original: Callable[..., Any], trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Replace `Trainer.train_step`: fewer CPU threads while other processes use the cores."""
+    if not trainer.cuda:
+        if not hasattr(trainer, "load_follower"):
+            trainer.load_follower = LoadFollower(trainer.data_parallel_world_size)
+        trainer.load_follower.update()
+    return original(trainer, samples, *args, **kwargs)

@@ -2,8 +2,7 @@
 
 With a time budget the number of updates is not known in advance. The learning rate is a function of the
 elapsed fraction of `--stop-time-hours`, as in Izsak, Berchansky & Levy 2021 (arXiv 2104.07705) and Geiping &
-Goldstein 2022 (arXiv 2212.14034). Resumed runs continue with the time used before. Runs are not reproducible
-bit for bit, because the number of updates per hour varies.
+Goldstein 2022 (arXiv 2212.14034). Runs are not reproducible, because the number of updates per hour varies.
 """
 
 import time

@@ -14,8 +14,7 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import (
     read_architecture,
 )
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
-from tests.support.data_folders import write_data
-from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, save
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 TINY = Architecture(
     causal=False,
@@ -63,11 +62,6 @@ ARCHITECTURES = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("architecture") / "data")
-
-
 def checkpoint(data, path, *flags):
     """A classifier's checkpoint, as fairseq-train writes it."""
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags])
@@ -91,16 +85,6 @@ def test_the_architecture_is_read_and_its_flags_build_it_again(data, tmp_path, n
         options.get_training_parser(), ["data", "--task", "sentence_classification", *words]
     )
     assert found.differences(of_arguments(parsed)) == []
-
-
-def test_differences_become_flags(tiny):
-    other = dataclasses.replace(TINY, heads=4, layer_norm_eps=1e-12, pre_norm=True)
-    assert other.differences(TINY) == ["heads", "pre_norm", "layer_norm_eps"]
-    assert other.flags_from(TINY) == [
-        "--encoder-attention-heads", "4", "--encoder-normalize-before", "--layer-norm-eps", "1e-12",
-    ]  # fmt: skip
-    assert TINY.flags_from(TINY) == []
-    assert "--arch" in dataclasses.replace(TINY, pre_norm=True, embedding_norm=False).flags_from(TINY)
 
 
 def test_a_checkpoint_without_a_head_has_no_pooler(data, tmp_path, tiny):
@@ -195,14 +179,3 @@ def test_a_missing_or_foreign_file_is_an_error(tmp_path, name):
             (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=name):
             read_architecture(tmp_path / name)
-
-
-def test_a_masked_language_model_of_stock_fairseq(tmp_path):
-    """`roberta_base` of `masked_lm` is fairseq's own model, whose configuration has no epsilon."""
-    data = write_data(tmp_path / "data") / "input0"
-    words = [data, *LM, "--criterion", "masked_lm", "--arch", "roberta_base", *SIZES, *STEPS]
-    _, trainer = build_trainer([*words, "--optimizer", "adam"])
-    save(trainer, tmp_path / "model.pt")
-    assert not hasattr(load_checkpoint(tmp_path / "model.pt")["cfg"]["model"], "layer_norm_eps")
-    wanted = dataclasses.replace(TINY, positions=16, pooler_activation=None, pooling=None)
-    assert read_architecture(tmp_path / "model.pt") == wanted

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 from roberta_small.fairseq_plugin.checkpoints import ppmi_svd
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.checkpoints.ppmi_svd import main
-from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
+from tests.support.data_folders import PIECES, write_dictionary, write_split
 
 ONE_LAYER = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2"
 TWO_LAYERS = (
@@ -63,20 +63,6 @@ def test_embeddings_factorize_the_ppmi_matrix():
     exact = (left * np.sqrt(values))[:5]
     distances = [np.linalg.norm(x[:, None] - x[None], axis=2) for x in (factors, exact)]
     assert distances[0] / distances[0].max() == pytest.approx(distances[1] / distances[1].max(), abs=1e-5)
-
-
-def test_log_frequencies_are_smoothed():
-    fractions = np.exp(ppmi_svd.log_frequencies(np.array([6, 0, 3])))
-    assert fractions == pytest.approx(np.array([6, 0.1, 3]) / 9.1, rel=1e-6)
-
-
-@pytest.mark.parametrize("offset", [-2, -1, 1, 3])
-def test_shift_maps_positions_to_later_ones(offset):
-    angles = torch.arange(10)[:, None] * ppmi_svd.frequencies(8)
-    positions_TD = torch.cat([angles.sin(), angles.cos()], dim=1)
-    shifted_TD = positions_TD @ ppmi_svd.shift(8, offset).T
-    inner = slice(3, 7)
-    assert torch.allclose(shifted_TD[inner], positions_TD[3 + offset : 7 + offset], atol=1e-6)
 
 
 def test_the_last_two_heads_attend_to_their_neighbours():
@@ -213,9 +199,3 @@ def test_invalid_input_is_an_error(corpus, capsys, corrupt, flags, facts):
     message = capsys.readouterr().err.splitlines()[-1]
     assert all(fact in message for fact in facts), message
     assert not output.exists()
-
-
-def test_classification_data_are_rejected(tmp_path, capsys):
-    data = write_data(tmp_path)
-    assert main([str(data), "--out", str(tmp_path / "start.pt")]) == 1
-    assert f"{data / 'dict.txt'}: " in capsys.readouterr().err

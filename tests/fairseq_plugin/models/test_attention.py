@@ -1,11 +1,8 @@
-"""Attention within sentences against torch's own, sentence by sentence; dropout from bulk random bits."""
-
-from functools import partial
+"""Attention of a GPU against that of a CPU (which test_generated_sizes.py checks); bulk random bits."""
 
 import pytest
 import scipy.stats
 import torch
-import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
 from roberta_small.fairseq_plugin.models import attention
@@ -13,9 +10,7 @@ from roberta_small.fairseq_plugin.models.attention import attend, attend_single_
 from roberta_small.fairseq_plugin.models.dropout import (
     COLUMNS,
     DROPOUT_LEVELS,
-    add_dropout,
     dropout,
-    keep,
     keep_mask,
     random_bits,
 )
@@ -27,22 +22,6 @@ LENGTHS = (5, 1, 20, 16, 33)
 GROUPS = ([0, 1, 3], [2], [4])
 """Sentences with the same length rounded up to a multiple of 16. After the last one too few rows follow."""
 PADDING = 9
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
-
-
-def inputs(dtype=torch.float32):
-    torch.manual_seed(0)
-    return torch.randn(sum(LENGTHS) + PADDING, 3 * WIDTH, dtype=dtype, requires_grad=True)
-
-
-def reference(qkv_TE, causal=False):
-    """torch's attention, sentence by sentence."""
-    parts = []
-    for qkv_lE in qkv_TE[: sum(LENGTHS)].split(LENGTHS):
-        q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
-        out_1HlD = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
-        parts.append(out_1HlD[0].transpose(0, 1).flatten(1))
-    return F.pad(torch.cat(parts), (0, 0, 0, PADDING))
 
 
 @pytest.fixture(params=["flash", "efficient"])
@@ -159,45 +138,6 @@ def test_attention_of_a_single_query_keeps_the_dtype(dtype):
     assert attend_single_query(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_values_and_gradients_equal_those_of_torch(causal):
-    qkv_TE = inputs()
-    ours, theirs = attend(qkv_TE, LENGTHS, HEADS, 0.0, causal=causal), reference(qkv_TE, causal)
-    torch.testing.assert_close(ours, theirs, **TOLERANCE)
-    weights = torch.randn_like(ours)
-    grads = [torch.autograd.grad((out * weights).sum(), qkv_TE)[0] for out in (ours, theirs)]
-    torch.testing.assert_close(*grads, **TOLERANCE)
-    assert not grads[0][sum(LENGTHS) :].any()
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_with_dropout_equals_its_formula(causal):
-    """The same masks, applied with torch's differentiable operations."""
-    p, qkv_TE = 0.3, inputs()
-    torch.manual_seed(5)
-    ours = attend(qkv_TE, LENGTHS, HEADS, p, causal=causal)
-    torch.manual_seed(5)
-    masks = {}
-    for group in GROUPS:  # a mask for the sentences of a group, in the order of the groups
-        rows = LENGTHS[group[0]] + -LENGTHS[group[0]] % 16
-        mask, scale = keep_mask(torch.Size([len(group), HEADS, rows, rows]), p)
-        masks.update(zip(group, mask, strict=True))
-    parts = []
-    for index, qkv_lE in enumerate(qkv_TE.split((*LENGTHS, PADDING))[:-1]):
-        q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
-        length = LENGTHS[index]
-        scores = q @ k.transpose(1, 2) * SIZE**-0.5
-        if causal:
-            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
-        weights = torch.softmax(scores, dim=-1)
-        out = (weights * masks[index][:, :length, :length].bool() * scale) @ v
-        parts.append(out.transpose(0, 1).flatten(1))
-    theirs = F.pad(torch.cat(parts), (0, 0, 0, PADDING))
-    torch.testing.assert_close(ours, theirs, **TOLERANCE)
-    grads = [torch.autograd.grad(out.pow(2).sum(), qkv_TE)[0] for out in (ours, theirs)]
-    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
-
-
 def test_sentences_of_similar_length_are_a_group():
     groups = groups_of(LENGTHS, HEADS, sum(LENGTHS) + PADDING)
     assert [group.lengths for group in groups] == [[LENGTHS[i] for i in group] for group in GROUPS]
@@ -208,37 +148,10 @@ def test_a_large_group_is_divided_and_a_long_sentence_is_alone():
     assert sizes == [1] * 20 + [8, 8, 4]
 
 
-def test_bf16_attention_is_close_to_fp32_and_returns_bf16():
-    exact, rounded = inputs(), inputs(torch.bfloat16)
-    a, b = (attend(x, LENGTHS, HEADS, 0.0) for x in (exact, rounded))
-    assert b.dtype == torch.bfloat16
-    torch.testing.assert_close(b.float(), a, rtol=0.05, atol=0.05)
-    a, b = (torch.autograd.grad(out.float().pow(2).sum(), x)[0] for out, x in ((a, exact), (b, rounded)))
-    torch.testing.assert_close(b.float(), a, rtol=0.1, atol=0.1)
-
-
 def test_without_grad_nothing_is_saved_for_the_backward_pass():
     with torch.no_grad():
-        assert attend(inputs(), LENGTHS, HEADS, 0.0).grad_fn is None
-
-
-def test_attention_of_the_first_token_equals_its_row_of_full_attention():
-    torch.manual_seed(0)
-    attention = MultiheadAttention(WIDTH, HEADS, self_attention=True)
-    for bias in (attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias):
-        torch.nn.init.normal_(bias)
-    x_TC = torch.randn(sum(LENGTHS) + PADDING, WIDTH, requires_grad=True)
-    starts = torch.tensor([0, *LENGTHS[:-1]]).cumsum(0)
-
-    first_BC = attend_single_query(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
-    qkv_TE = torch.cat([p(x_TC) for p in (attention.q_proj, attention.k_proj, attention.v_proj)], dim=1)
-    whole_BC = attend(qkv_TE, LENGTHS, HEADS, 0.0)[starts]
-    torch.testing.assert_close(first_BC, whole_BC, **TOLERANCE)
-
-    parameters = [x_TC, *(p for n, p in attention.named_parameters() if "out_proj" not in n)]
-    grads = [torch.autograd.grad(out.pow(2).sum(), parameters) for out in (first_BC, whole_BC)]
-    for ours, theirs in zip(*grads, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
+        qkv_TE = torch.randn(sum(LENGTHS), 3 * WIDTH, requires_grad=True)
+        assert attend(qkv_TE, LENGTHS, HEADS, 0.0).grad_fn is None
 
 
 MASK_SHAPE = torch.Size([300, 333])
@@ -293,68 +206,7 @@ def test_all_values_of_the_random_bits_are_equally_frequent():
         assert scipy.stats.chisquare(counts.numpy()).pvalue > 1e-4
 
 
-def test_masks_of_one_generator_are_independent_of_each_other():
-    torch.manual_seed(0)
-    first, second = (keep_mask(MASK_SHAPE, 0.5)[0].bool().flatten() for _ in range(2))
-    agreement = (first == second).float().mean().item()
-    assert agreement == pytest.approx(0.5, abs=5 * 0.5 / MASK_SHAPE.numel() ** 0.5)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_kept_elements_are_unchanged_and_others_zero(dtype):
-    torch.manual_seed(0)
-    x, (mask, _) = torch.randn(MASK_SHAPE, dtype=dtype), keep_mask(MASK_SHAPE, 0.5)
-    expected = x * mask.bool()
-    assert torch.equal(keep(x, mask), expected)
-    assert torch.equal(keep(x.T.contiguous().T, mask), expected)  # any memory layout
-    assert keep(x, mask, out=x).data_ptr() == x.data_ptr()
-    assert torch.equal(x, expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_gradient_of_dropout_is_its_mask(dtype):
-    torch.manual_seed(0)
-    x = torch.randn(MASK_SHAPE, dtype=dtype, requires_grad=True)
-    y = dropout(x, 0.25)
-    y.sum().backward()
-    assert y.dtype == x.grad.dtype == dtype
-    assert torch.equal(y == 0, x.grad == 0)
-    torch.testing.assert_close(y, x * x.grad)
-    torch.testing.assert_close(x.grad.max().item(), 4 / 3, rtol=5e-3, atol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_with_a_residual_is_their_sum(dtype):
-    torch.manual_seed(0)
-    residual = torch.randn(MASK_SHAPE, requires_grad=True)
-    x = torch.randn(MASK_SHAPE, dtype=dtype, requires_grad=True)
-    sums = []
-    for function in (partial(add_dropout, training=True), lambda r, x, p: r + dropout(x, p)):
-        torch.manual_seed(1)
-        out = function(residual, x, 0.25)
-        sums.append([out, *torch.autograd.grad(out.square().sum(), (residual, x))])
-    assert sums[0][0].dtype == torch.float32
-    for ours, theirs in zip(*sums, strict=True):
-        torch.testing.assert_close(
-            ours, theirs, **(TOLERANCE if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.02})
-        )
-    assert torch.equal(add_dropout(residual, x, 0.25, training=False), residual + x)
-
-
-def test_the_dropout_mask_depends_on_the_seed():
-    first, second, third = (torch.manual_seed(s) and keep_mask(MASK_SHAPE, 0.1)[0] for s in (1, 1, 2))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, third)
-
-
 @pytest.mark.parametrize("p", [-0.1, 1.5])
 def test_dropout_with_an_impossible_probability_is_an_error(p):
     with pytest.raises(ValueError, match="not a probability"):
         dropout(torch.ones(3), p)
-
-
-def test_dropout_with_probability_zero_and_one():
-    x = torch.randn(7)
-    assert dropout(x, 0.5, training=False) is x
-    assert dropout(x, 0.0) is x
-    assert torch.equal(dropout(x, 1.0), torch.zeros(7))

@@ -1,55 +1,23 @@
 """Left-to-right models against torch's own modules; causality, pooling and heads."""
 
-import argparse
+import functools
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from torch import nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import attention
-from roberta_small.fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall, without_mask
+from roberta_small.fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from tests.support import networks
+from tests.support.networks import HEAD, LENGTHS, PAD, TOLERANCE, sentences
 
 KINDS = (CausalLmSmall, CausalRobertaSmall)
-HEAD = "sentence_classification_head"
-LENGTHS = (20, 3, 11, 1, 14)
-PAD, UNK, START, END = 1, 3, 2, 2
+UNK, START, END = 3, 2, 2
 WIDTH, HEADS, HIDDEN, LAYERS = 24, 2, 40, 3
-# Rounding of fp32 sums in another order; scores and gradients are of size 0.1 to 10.
-TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
-
-
-def dictionary(tokens=50):
-    result = Dictionary()
-    for i in range(tokens):
-        result.add_symbol(f"token{i}")
-    return result
-
-
-def build(kind, classes=None, **changes):
-    sizes = {
-        "encoder_layers": LAYERS, "encoder_embed_dim": WIDTH, "encoder_ffn_embed_dim": HIDDEN,
-        "encoder_attention_heads": HEADS, "max_positions": 32, "precision": "fp32",
-    }  # fmt: skip
-    torch.manual_seed(0)
-    task = SimpleNamespace(source_dictionary=dictionary())
-    model = kind.build_model(argparse.Namespace(**{**sizes, **changes}), task)
-    if classes is not None:
-        model.register_classification_head(HEAD, num_classes=classes)
-    return model.eval()
-
-
-def sentences(lengths=LENGTHS):
-    """Token ids (B, L), padded on the right."""
-    torch.manual_seed(1)
-    tokens = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(tokens, lengths, strict=True):
-        row[:length] = torch.randint(4, 50, (length,))
-    return tokens
+build = functools.partial(networks.build, encoder_attention_heads=HEADS)
 
 
 class TorchModel(nn.Module):
@@ -210,35 +178,6 @@ def test_the_gpu_code_path_gives_the_same_logits_and_gradients(gpu_path, monkeyp
     assert gpu_path
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-5)
-
-
-def test_attention_dropout_is_applied_only_in_training():
-    torch.manual_seed(0)
-    qkv = torch.randn(8, 3 * WIDTH)
-    kept, dropped = (attention.attend(qkv, [5, 2], HEADS, p, causal=True) for p in (0.0, 0.5))
-    assert torch.equal(kept[7:], torch.zeros(1, WIDTH))
-    assert not torch.equal(kept, dropped)
-    model, tokens = build(CausalRobertaSmall, attention_dropout=0.5, dropout=0.0), sentences()
-    assert torch.equal(model(tokens)[0], model(tokens)[0])
-    model.train()
-    assert not torch.equal(model(tokens)[0], model(tokens)[0])
-
-
-def test_bf16_is_close_to_fp32():
-    tokens = sentences()
-    fp32, bf16 = (build(CausalLmSmall, precision=p) for p in ("fp32", "bf16"))
-    torch.testing.assert_close(bf16(tokens)[0].float(), fp32(tokens)[0], rtol=0.1, atol=0.1)
-    assert not torch.equal(bf16(tokens)[0].float(), fp32(tokens)[0])
-
-
-def test_without_mask_copies_the_dictionary():
-    original = dictionary(5)
-    assert without_mask(original) is original
-    original.add_symbol("<mask>")
-    smaller = without_mask(original)
-    assert (len(smaller), len(original)) == (9, 10)
-    assert smaller.index("<mask>") == smaller.unk()
-    assert original.index("<mask>") == 9
 
 
 @pytest.mark.parametrize(

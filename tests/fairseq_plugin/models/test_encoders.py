@@ -7,7 +7,6 @@ from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import encoders
 from roberta_small.fairseq_plugin.models.encoders import EncoderKind, register_encoder
 from tests.support import training
-from tests.support.data_folders import write_data
 
 
 class Counting(TransformerEncoder):
@@ -18,11 +17,6 @@ class Counting(TransformerEncoder):
     def forward(self, src_tokens, **kwargs):
         type(self).calls += 1
         return super().forward(src_tokens, **kwargs)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), longest=28)
 
 
 @pytest.fixture

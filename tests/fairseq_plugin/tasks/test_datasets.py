@@ -110,6 +110,5 @@ def test_worker_processes_start_by_fork_unless_the_program_has_chosen(
     monkeypatch.setattr(datasets.multiprocessing, "get_all_start_methods", lambda: [default, "other"])
     monkeypatch.setattr(datasets.multiprocessing, "get_start_method", lambda: current)
     monkeypatch.setattr(datasets.multiprocessing, "set_start_method", lambda name, force: calls.append(name))
-    initialize = datasets.forking_workers(lambda iterator, count: setattr(iterator, "num_workers", count))
-    initialize(SimpleNamespace(), workers)
+    datasets.forking_workers(lambda iterator: None, SimpleNamespace(num_workers=workers))
     assert calls == chosen

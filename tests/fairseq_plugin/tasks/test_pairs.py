@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from roberta_small.eval.texts import InputFormat
 from roberta_small.export.transformers import tokenization_pieces
-from roberta_small.fairseq_plugin.tasks.pairs import ShortenedPairsDataset
+from roberta_small.fairseq_plugin.tasks.datasets import ShortenedPairsDataset
 from roberta_small.preprocess.tokenization.encoder import kept_lengths
 
 BOS, EOS, WORD = 0, 2, 5

@@ -61,7 +61,7 @@ def test_without_the_flag_words_are_masked_partially(tmp_path):
 
 def test_special_symbols_and_padding_entries_are_separate_words(tmp_path):
     dictionary = task_of(text(tmp_path, [*TOKENS, "madeupword0000"])).source_dictionary
-    starts = language_modeling.word_starts(dictionary).tolist()
+    starts = language_modeling.marking_word_starts(None, None, dictionary).tolist()
     assert starts == [1] * 4 + [1] * WORDS + [0] * REST + [1, 1]
 
 

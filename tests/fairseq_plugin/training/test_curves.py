@@ -14,7 +14,6 @@ from roberta_small.fairseq_plugin.training import precision
 from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import tiny_tokenizers
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 UPDATES = 6
@@ -42,11 +41,6 @@ def curves(folder):
             if scalar.tag not in TIMING_METRICS:
                 found.setdefault((path.parent.name, scalar.tag, scalar.step), set()).add(scalar.value)
     return found
-
-
-@pytest.fixture
-def data(tmp_path):
-    return write_data(tmp_path / "data")
 
 
 @pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing logged", "partly logged"])

@@ -13,7 +13,6 @@ from roberta_small.fairseq_plugin.training import gpu_update
 from roberta_small.fairseq_plugin.training import graphs as module
 from roberta_small.fairseq_plugin.training.gpu_update import GpuUpdate
 from tests.support import emulated_graphs, pretended_gpu
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 WITHOUT = shlex.split("--dropout 0 --attention-dropout 0 --activation-dropout 0 --pooler-dropout 0")
@@ -23,11 +22,6 @@ CASES = {
     "left to right": [*OURS[:-1], "causal_roberta_small", *INPUT, *WITHOUT],
     "two batches an update": [*OURS, *INPUT, *WITHOUT, "--update-freq", "2"],
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), longest=28)
 
 
 @pytest.fixture

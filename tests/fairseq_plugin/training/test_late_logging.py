@@ -14,7 +14,6 @@ from fairseq_cli.train import main
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import late_logging, optimizer
 from tests.support import pretended_gpu
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, configuration
 
 WEIGHTED = shlex.split("--class-weights balanced --label-smoothing 0.1 --clip-norm 1.0 --update-freq 2")
@@ -30,11 +29,6 @@ CASES = {
     "masked LM": [*LM, "--bag-of-words", "0.5"],
     "next token": NEXT,
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), longest=28)
 
 
 def words_of(data, case):

@@ -2,7 +2,7 @@
 
 import torch
 
-from roberta_small.fairseq_plugin.training.shared_adam import SharedAdam
+from roberta_small.fairseq_plugin.training.optimizer import SharedAdam
 
 BETAS, EPS = (0.9, 0.98), 1e-8
 
@@ -33,21 +33,3 @@ def test_the_first_step_keeps_the_proportions_of_the_gradients_of_a_feature():
     SharedAdam([weight], lr=0.1, betas=BETAS, eps=EPS).step()
     expected = -0.1 * weight.grad / weight.grad.square().mean(dim=0).sqrt()
     torch.testing.assert_close(weight.detach(), expected)
-
-
-def test_a_resumed_optimizer_continues_as_an_uninterrupted_one():
-    def steps(optimizer, weight, first, last):
-        for seed in range(first, last):
-            weight.grad = torch.randn(3, 5, generator=torch.Generator().manual_seed(seed))
-            optimizer.step()
-
-    whole = torch.nn.Parameter(torch.zeros(3, 5))
-    steps(SharedAdam([whole], lr=0.1, betas=BETAS, eps=EPS), whole, 0, 6)
-    first = torch.nn.Parameter(torch.zeros(3, 5))
-    interrupted = SharedAdam([first], lr=0.1, betas=BETAS, eps=EPS)
-    steps(interrupted, first, 0, 3)
-    second = torch.nn.Parameter(first.detach().clone())
-    resumed = SharedAdam([second], lr=0.1, betas=BETAS, eps=EPS)
-    resumed.load_state_dict(interrupted.state_dict())
-    steps(resumed, second, 3, 6)
-    torch.testing.assert_close(second, whole)

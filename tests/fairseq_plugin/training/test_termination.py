@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -71,16 +70,6 @@ def test_a_loading_thread_stops_after_its_batch(seconds):
     made = batches.made
     time.sleep(0.05)
     assert batches.made == made
-
-
-def test_other_threads_keep_running():
-    ended = threading.Event()
-    thread = threading.Thread(target=ended.wait)
-    thread.start()
-    stop_loading()
-    assert thread.is_alive()
-    ended.set()
-    thread.join()
 
 
 def test_the_plugin_stops_loading_threads_at_exit():

@@ -1,5 +1,6 @@
 """CPU threads of a command that is started without the variables of train.sh."""
 
+import functools
 import logging
 import os
 import shlex
@@ -150,7 +151,7 @@ def test_updates_on_a_cpu_look_at_the_load(monkeypatch):
     monkeypatch.setattr(
         threads, "LoadFollower", lambda _: SimpleNamespace(update=lambda: calls.append("look"))
     )
-    step = threads.following_load(lambda trainer, samples: calls.append(samples))
+    step = functools.partial(threads.following_load, lambda trainer, samples: calls.append(samples))
     step(trainer := SimpleNamespace(cuda=False, data_parallel_world_size=1), ["a"])
     step(trainer, ["b"])
     step(SimpleNamespace(cuda=True), ["c"])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.support.data_folders import write_data
 from tests.support.training import (
     FAST,
     INPUT,
@@ -28,11 +27,6 @@ SUBSETS = shlex.split(
     "--valid-subset valid,test --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric"
 )
 LOGS = shlex.split("--no-epoch-checkpoints --log-interval 4")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"), longest=28)
 
 
 @pytest.fixture(scope="module")
