@@ -293,7 +293,10 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
     """
     sizes: dict[int, LoggedRun] = {}
     for run in runs:
-        size = _from_predictions(run, subset) or _from_data(run, subset)
+        path = find_predictions(run, subset)
+        with readable():
+            size = None if path is None else len(prediction_files.read_any(path))
+        size = size or _from_data(run, subset)
         if size:
             sizes.setdefault(size, run)
     if len(sizes) > 1:
@@ -302,12 +305,6 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
             f"{run.name} has {one:,} {subset} examples and {other_run.name} {other:,}; give --test-size"
         )
     return next(iter(sizes), None)
-
-
-def _from_predictions(run: LoggedRun, subset: str) -> int | None:
-    path = find_predictions(run, subset)
-    with readable():
-        return None if path is None else len(prediction_files.read_any(path))
 
 
 def _from_data(run: LoggedRun, subset: str) -> int | None:

@@ -39,13 +39,15 @@ def transformers(tmp_path):
     return tmp_path / "logs"
 
 
-@pytest.fixture(params=["fairseq", "transformers"])
-def tree(request):
-    return request.getfixturevalue(request.param)
-
-
-@pytest.mark.parametrize("command", ["tables", "seeds", "expected", "best-settings", "figures", "report"])
-def test_every_command_works_and_says_which_subset_it_is(tree, command, tmp_path, capsys, caplog):
+@pytest.mark.parametrize(
+    ("tree", "command"),
+    [
+        *(("fairseq", name) for name in ("tables", "seeds", "expected", "best-settings", "figures")),
+        ("transformers", "report"),
+    ],
+)
+def test_every_command_works_and_says_which_subset_it_is(tree, command, request, tmp_path, capsys, caplog):
+    tree = request.getfixturevalue(tree)
     out = tmp_path / "out" / ("report.html" if command == "report" else "")
     assert main(words_of(command, tree, "--out", out)) == 0
     assert caplog.text.count("only evaluated subset") == 1

@@ -1,6 +1,5 @@
 """Tables as a study presents them: labels, order, marks, bold, captions, narrow tables, one CSV per table."""
 
-import io
 import json
 import math
 import re
@@ -11,9 +10,9 @@ import pytest
 from scipy.stats import ttest_rel
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.study import TABLES
+from roberta_small.analysis.features import TABLES
 from roberta_small.common.metrics import digits
-from roberta_small.common.tables import Table, render, shortest
+from roberta_small.common.tables import shortest
 from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.printed_tables import notes_with
@@ -219,19 +218,3 @@ def columns_of(latex):
 )
 def test_numbers_have_the_digits_of_single_precision(value, expected):
     assert repr(float(shortest(value))) == expected
-
-
-def test_numbers_stay_within_single_precision_and_round_trip():
-    values = np.random.default_rng(1).lognormal(0, 3, 500).astype(np.float32).astype(float)
-    frame = pd.DataFrame({"value": values, "count": range(500)})
-    text = render([Table("t", "", (), frame, frame.astype(str))], "csv")
-    read = pd.read_csv(io.StringIO(text))
-    np.testing.assert_allclose(read["value"], values, rtol=2**-24)
-    assert (
-        max(
-            len(line.partition(",")[0].replace(".", "").lstrip("0").partition("e")[0].rstrip("0"))
-            for line in text.splitlines()[1:]
-        )
-        <= 8
-    )
-    assert read["count"].tolist() == list(range(500))

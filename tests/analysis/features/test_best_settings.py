@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
-from roberta_small.analysis.features.best_settings.choice import (
+from roberta_small.analysis.features.best_settings import (
     choose_settings,
     find_settings,
     flag_values,
