@@ -62,7 +62,14 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue
         classes |= dict.fromkeys(labelled[0].probabilities)
-        frames.append(_frame(run, labelled))
+        rows = [
+            (one.index, one.true_class, name, one.probabilities[name])
+            for one in labelled
+            for name in [one.predicted]
+        ]
+        frame = pd.DataFrame(rows, columns=["index", "label", "predicted", "confidence"])
+        names = {"group": run.group, "arm": run.arm, "init": run.init, "seed": run.seed}
+        frames.append(frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS])
     if others:
         logger.warning(
             "%s: not used here: accuracy by example, confusion matrices and reliability are for one class "
@@ -225,21 +232,6 @@ def bootstrap_examples(
     drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
     low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def _frame(run: LoggedRun, labelled: list[Prediction]) -> pd.DataFrame:
-    names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
-    predicted = [prediction.predicted for prediction in labelled]
-    columns = {
-        "index": [prediction.index for prediction in labelled],
-        "label": [prediction.true_class for prediction in labelled],
-        "predicted": predicted,
-        "confidence": [
-            prediction.probabilities[name] for prediction, name in zip(labelled, predicted, strict=True)
-        ],
-    }
-    frame = pd.DataFrame(columns)
-    return frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS]
 
 
 def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:

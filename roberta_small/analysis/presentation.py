@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -13,7 +13,7 @@ from roberta_small.analysis.compare import against, compare_groups
 from roberta_small.analysis.query import Study, names_of
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.metrics import Direction, label, lower_is_better
+from roberta_small.common.metrics import label, lower_is_better
 from roberta_small.common.tables import Mean, Table
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
@@ -67,7 +67,7 @@ def present(
         if query.baseline is not None and (family is not None or values is not None):
             table = _marked(table, query.baseline, values, family, study)
         if query.bold:
-            best = best_means(table.means, study.directions)
+            best = _best_means(table.means, study)
             table = replace(table, bold=frozenset((mean.row, mean.column) for mean in best))
         table = table if (query.wide if wide is None else wide) else table.narrow()
         presented.append(
@@ -98,7 +98,7 @@ def _ordered(table: Table, study: Study) -> Table:
     return replace(table, shown=table.shown[[*others, *study.ordered(columns)]])
 
 
-def best_means(means: Iterable[Mean], directions: Mapping[str, Direction]) -> list[Mean]:
+def _best_means(means: Iterable[Mean], study: Study) -> list[Mean]:
     """The best of the means of the same metric, subset and point, where there are several."""
     by_point: dict[tuple[str, str, str], list[Mean]] = {}
     for mean in means:
@@ -106,7 +106,7 @@ def best_means(means: Iterable[Mean], directions: Mapping[str, Direction]) -> li
             by_point.setdefault((mean.at, mean.subset, mean.metric), []).append(mean)
     found = []
     for (_, _, metric), candidates in by_point.items():
-        extreme = min if lower_is_better(metric, directions.get(metric, "auto")) else max
+        extreme = min if (study.lower if metric == study.metric else lower_is_better(metric)) else max
         best = extreme(mean.value for mean in candidates)
         if len(candidates) > 1:
             found += [mean for mean in candidates if math.isclose(mean.value, best, rel_tol=1e-9)]

@@ -316,10 +316,6 @@ class Study:
         arm, slash, init = name.rpartition("/")
         return f"{labels.get(arm, arm)}{slash}{init}"
 
-    def run_label(self, arm: str, init: str, seed: int) -> str:
-        """The displayed name of a run."""
-        return f"{self.label(f'{arm}/{init}')}/seed{seed}"
-
     def relabel(self, text: str) -> str:
         """A text with the labels instead of the names of groups; labels with a comma are quoted."""
         groups = [group for group in self._named if self.label(group) != group]
@@ -343,14 +339,9 @@ class Study:
         return list(self.query.at) or (None if default is None else list(default))
 
     @property
-    def directions(self) -> dict[str, Direction]:
-        """The direction of `metric`: that of the query if this metric also selects."""
-        return {self.metric: self.query.direction if self.by == self.metric else "auto"}
-
-    @property
     def lower(self) -> bool:
-        """Whether lower values of `metric` are better."""
-        return lower_is_better(self.metric, self.directions[self.metric])
+        """Whether lower values of `metric` are better; --direction applies to it if it also selects."""
+        return lower_is_better(self.metric, self.query.direction if self.by == self.metric else "auto")
 
     @property
     def selects_lowest(self) -> bool:

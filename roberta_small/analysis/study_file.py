@@ -88,7 +88,20 @@ def _check(where: str, key: str, value: Any) -> None:
         if not isinstance(value, dict) or not _is_list([*value.values()], str):
             raise UserError(f'{where}: not a table of texts; write [{key}] and below it "NAME" = "TEXT"')
         for name, text in value.items():
-            _check_text(where, key, name, text)
+            if key != "labels" and name not in TABLES:
+                raise UserError(
+                    f"{where}: no table '{name}'{nearest(name, TABLES)}; tables are {', '.join(TABLES)}"
+                )
+            if key == "latex-labels" and not LATEX_LABEL.fullmatch(text):
+                raise UserError(
+                    f"{where}: '{text}' is not a LaTeX label; use letters, digits and : . / + _ -"
+                )
+            # matplotlib omits labels that begin with an underscore.
+            if key == "labels" and (not text.strip() or text.startswith("_") or UNPRINTABLE.search(text)):
+                raise UserError(
+                    f"{where}: the label of '{name}' is empty, begins with an underscore or has a line break "
+                    "or control character; write a text on one line"
+                )
     elif key in ("bold", "wide"):
         if not isinstance(value, bool):
             raise UserError(f"{where}: {value!r} is not true or false")
@@ -100,20 +113,6 @@ def _check(where: str, key: str, value: Any) -> None:
     elif key == "width" and value not in WIDTHS:
         raise UserError(
             f"{where}: '{value}' is not a width{nearest(value, WIDTHS)}; known: {', '.join(WIDTHS)}"
-        )
-
-
-def _check_text(where: str, key: str, name: str, text: str) -> None:
-    """Raise `UserError` for an unknown table and for a text that cannot be a label."""
-    if key != "labels" and name not in TABLES:
-        raise UserError(f"{where}: no table '{name}'{nearest(name, TABLES)}; tables are {', '.join(TABLES)}")
-    if key == "latex-labels" and not LATEX_LABEL.fullmatch(text):
-        raise UserError(f"{where}: '{text}' is not a LaTeX label; use letters, digits and : . / + _ -")
-    # matplotlib omits labels that begin with an underscore.
-    if key == "labels" and (not text.strip() or text.startswith("_") or UNPRINTABLE.search(text)):
-        raise UserError(
-            f"{where}: the label of '{name}' is empty, begins with an underscore or has a line break or "
-            "control character; write a text on one line"
         )
 
 

@@ -109,10 +109,10 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return {name: _style(index) for index, name in enumerate(names)}
 
 
-def style_indices(names: Iterable[str], study: Study, *keys: Callable[[str], str]) -> dict[str, int]:
-    """The index of the style of each name: the place of its group among all that were read, selected or not.
+def group_styles(names: Iterable[str], study: Study, *keys: Callable[[str], str]) -> dict[str, Style]:
+    """The style of each name, by the place of its group among all that were read, selected or not.
 
-    A name that is no group, such as an arm, has the index of the first group that one of the `keys` maps to
+    A name that is no group, such as an arm, has the style of the first group that one of the `keys` maps to
     it. Other names follow in alphabetical order.
     """
     place: dict[str, int] = {}
@@ -121,15 +121,9 @@ def style_indices(names: Iterable[str], study: Study, *keys: Callable[[str], str
             place.setdefault(key(group), index)
     place |= {group: index for index, group in enumerate(study.known)}
     names = list(dict.fromkeys(names))
-    others = [name for name in names if name not in place]
-    others.sort(key=lambda name: name.rpartition("/"))
+    others = sorted((name for name in names if name not in place), key=lambda name: name.rpartition("/"))
     place |= {name: len(study.known) + index for index, name in enumerate(others)}
-    return {name: place[name] for name in names}
-
-
-def group_styles(names: Iterable[str], study: Study, *keys: Callable[[str], str]) -> dict[str, Style]:
-    """The style of each name, see `style_indices`."""
-    return {name: _style(index) for name, index in style_indices(names, study, *keys).items()}
+    return {name: _style(place[name]) for name in names}
 
 
 def family_of(group: str) -> str:

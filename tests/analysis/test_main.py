@@ -1,6 +1,5 @@
 """The command line, also without torch and fairseq."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -34,13 +33,6 @@ def test_tables_prints_both_tables_and_a_summary_of_the_runs(runs, capsys):
     assert "66.83 ± 1.38 (3)" in out
     assert "72.67 ± 4.73 (3)" in out
     assert err.startswith("6 runs: 3 fairseq/pretrained, 3 fairseq/random\n")
-
-
-def test_tables_writes_files(runs, tmp_path, capsys):
-    assert main(["tables", str(runs), "--out", str(tmp_path / "out"), "--format", "json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {"table1", "table2"}
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"table1.md", "table1.csv", "table1.tex", "table2.md", "table2.csv", "table2.tex"} <= names
 
 
 def test_options_reach_the_tables(runs, capsys):

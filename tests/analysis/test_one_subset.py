@@ -68,15 +68,6 @@ def test_the_values_are_those_of_the_best_checkpoints(fairseq, capsys):
     assert {row["epoch"] for row in tables["table2"]["rows"]} == {1, 2, 3}
 
 
-def test_compare_and_seeds(fairseq, capsys):
-    groups = ["fairseq/tuned", "fairseq/random"]
-    assert main(["compare", str(fairseq), "--groups", *groups, "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["comparison"]["rows"]
-    assert (row["difference"], row["subset"]) == (10.0, "valid")
-    assert main(["tables", str(fairseq), "--table", "seeds", "--split", "valid"]) == 0
-    assert "61.50" in capsys.readouterr().out
-
-
 def test_in_python(fairseq):
     table = load_runs(fairseq)
     best = best_checkpoints(table)

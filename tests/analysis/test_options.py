@@ -38,14 +38,6 @@ def test_nothing_assigns_to_parsed_options(package):
     assert not {str(path.relative_to(ROOT)): lines for path, lines in found.items() if lines}
 
 
-def test_parsed_options_are_only_passed_to_what_turns_them_into_values():
-    for path in (ROOT / "roberta_small/analysis").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and any(map(is_parsed, node.args)):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                assert name in {"query_of", "vars", "command"}, (path, node.lineno)
-
-
 def test_options_that_are_not_given_and_a_study_file_without_keys_are_the_default_query(tmp_path):
     (tmp_path / "study.toml").write_text("", encoding="utf-8")
     assert read_study(tmp_path / "study.toml") == Query(file=str(tmp_path / "study.toml"))

@@ -11,7 +11,7 @@ from roberta_small.analysis.query import WIDTHS, Query, Study
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.selection import Selection
-from roberta_small.analysis.style import grid, paper, style_indices
+from roberta_small.analysis.style import grid, group_styles, paper, styles
 from tests.support.analysis.command_words import study_words
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.run_trees import write_run
@@ -70,11 +70,10 @@ def test_a_group_has_one_color_in_all_figures_whatever_else_is_shown(four):
 
 def test_a_method_or_setting_has_the_style_of_its_first_group():
     study = Study.of(Query(), ["fairseq/random", "fairseq,lr=1/random", "hf/random"])
-    assert style_indices(["hf", "fairseq"], study, lambda group: group.split("/")[0]) == {
-        "hf": 2,
-        "fairseq": 0,
-    }
-    assert style_indices(["z", "a"], study) == {"z": 4, "a": 3}
+    style_of = list(styles("01234").values())
+    found = group_styles(["hf", "fairseq"], study, lambda group: group.split("/")[0])
+    assert found == {"hf": style_of[2], "fairseq": style_of[0]}
+    assert group_styles(["z", "a"], study) == {"z": style_of[4], "a": style_of[3]}
 
 
 def test_labelled_groups_share_the_panels_in_the_order_of_the_study(four):

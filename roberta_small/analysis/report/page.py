@@ -177,9 +177,7 @@ def _warnings(selection: Selection) -> list[str]:
     """The runs that the report excludes, and the examples that are also in another split, if any."""
     study, overlap, lines = selection.study, selection.overlap, []
     if selection.left_out:
-        runs = [
-            f"{study.run_label(run.arm, run.init, run.seed)} ({run.status})" for run in selection.left_out
-        ]
+        runs = [f"{study.label(run.group)}/seed{run.seed} ({run.status})" for run in selection.left_out]
         lines.append(f"Not finished and excluded: {', '.join(runs)}.")
     if selection.diverged:
         names = study.relabel(", ".join(selection.diverged))

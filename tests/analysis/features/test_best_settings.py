@@ -45,13 +45,6 @@ def choose(root, **options):
     return choose_settings(find_settings(find_runs(root)), best, **options)
 
 
-def test_names_of_arms():
-    assert split_arm("fairseq,dropout=0.1,lr=1e-4") == ("fairseq", "dropout=0.1,lr=1e-4")
-    assert split_arm("fairseq") == ("fairseq", "")
-    assert flag_values("dropout=0.1,lr=1e-4") == {"dropout": "0.1", "lr": "1e-4"}
-    assert flag_values("") == {}
-
-
 def test_values_of_flags_in_a_recipe(tmp_path):
     words = ["--lr", "1e-5", "--no-save", "--dropout=0.3", "--lr", "2e-5", "--adam-betas", "(0.9, 0.98)"]
     write_manifest(tmp_path, "fairseq", "random", 1, recipe_flags=words)

@@ -174,15 +174,6 @@ def test_holm_over_one_row_is_none(runs, capsys):
     assert not notes_with(out, "Holm", "rows")
 
 
-def test_names_inferred_from_paths_are_printed(tmp_path, capsys):
-    write_events(tmp_path / "mine" / "2" / "valid", [(10, "accuracy", 60.0)])
-    write_events(tmp_path / "mine" / "2" / "test", [(10, "accuracy", 61.0)])
-    assert main(["tables", str(tmp_path), "--table", "seeds"]) == 0
-    err = capsys.readouterr().err
-    facts = (str(tmp_path / "mine" / "2"), "init mine", "seed 2", "test", "valid")
-    assert [line for line in err.splitlines() if all(fact in line for fact in facts)]
-
-
 def test_note_on_a_smallest_p_value_after_holm(tmp_path, capsys):
     for seed in range(1, 8):
         write_run(tmp_path, "pretrained", seed, [50.0] * 5, [60.0 + seed * e for e in range(5)])
@@ -199,14 +190,6 @@ def test_compare_with_runs_of_another_folder(runs, tmp_path, capsys):
     (row,) = parsed(capsys, "compare", runs, *groups)["comparison"]["rows"]
     assert row["b"] == f"{tmp_path / 'other'}:fairseq/random"
     assert row["difference"] == pytest.approx((65.5 + 66.75 + 68.25) / 3 - 72)
-
-
-def test_compare_example_by_example_where_there_are_predictions(run_tree, capsys):
-    rows = parsed(capsys, "compare", run_tree, *GROUPS)["examples"]["rows"]
-    assert [row["seed"] for row in rows] == [1, 2, 3, "mean"]
-    assert (rows[0]["only_a"], rows[0]["only_b"]) == (6, 0)
-    assert rows[0]["p_mcnemar"] == pytest.approx(2 * 0.5**6)
-    assert rows[-1]["difference"] == pytest.approx(30.0)
 
 
 def test_direction_applies_to_the_selecting_metric(runs, capsys):
