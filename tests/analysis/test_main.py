@@ -109,23 +109,6 @@ def test_runs_lists_unfinished_ones_too(runs, capsys):
     assert lines[-1].startswith("fairseq,random,4,reference,failed,1,225,")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        (["tables", "absent"], ("absent",)),
-        (["tables", "RUNS", "--metric", "mcc"], ("'mcc'", "valid", "--metric", "accuracy")),
-        (["figures", "RUNS", "--metric", "mcc", "--out", "out"], ("'mcc'", "--metric", "accuracy")),
-        (["figures", "RUNS", "--reference", "absent.csv", "--out", "out"], ("absent.csv",)),
-    ],
-)
-def test_a_user_error_is_one_message_with_the_facts(runs, capsys, arguments, facts):
-    arguments = [str(runs) if word == "RUNS" else word for word in arguments]
-    assert main(arguments) == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert len(errors) == 1
-    assert all(fact in errors[0] for fact in facts)
-
-
 def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, str(runs), str(tmp_path)],

@@ -9,7 +9,7 @@ from scipy import stats
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.published import HEADINGS
 from tests.support.analysis.command_words import study_words, words_of
-from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.printed_tables import notes_with, printed
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
 OURS = [65.5, 66.75, 68.25]
@@ -26,13 +26,6 @@ def published(tmp_path):
         return path
 
     return write
-
-
-def printed(capsys, *words):
-    code = main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out
 
 
 def cells(out):

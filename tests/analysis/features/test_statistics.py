@@ -14,21 +14,14 @@ from roberta_small.common.tables import p_value
 from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.html_page import Page
 from tests.support.analysis.prediction_files import write_predictions
-from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.printed_tables import notes_with, printed
 from tests.support.analysis.run_trees import write_events, write_run
 
 ROOT = Path(__file__).parents[3]
 GROUPS = ["--groups", "fairseq/pretrained", "fairseq/random"]
+INDEX = ["--format", "model-index"]
 GOLD = ["0", "1"] * 10
 AUDIT = {"splits": {"test": {"lines": 20}}, "duplicates": {"exact": {"test": {"train": [3, 4]}}}}
-
-
-def printed(capsys, *arguments):
-    """What the command prints; it must succeed."""
-    code = main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out
 
 
 def parsed(capsys, *arguments):
@@ -298,11 +291,25 @@ def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, 
         (["seeds", "RUNS", "--audit", "absent.json"], ("absent.json",)),
         (["seeds", "RUNS", "--split", "dev"], ("'dev'", "test, valid")),
         (["accuracy", "RUNS"], ("predictions-test.jsonl", "evaluate --write-predictions")),
+        (["tables", "absent"], ("absent",)),
+        (["tables", "RUNS", "--metric", "mcc"], ("'mcc'", "valid", "--metric", "accuracy")),
+        (["tables", "RUNS", "--format", "csv"], ("--format csv", "table1, table2", "--table", "--out")),
+        (["tables", "RUNS", "--table", "tabel1"], ("--table tabel1", "did you mean table1?")),
+        (["tables", "RUNS", "--baseline", "fairseq/x"], ("--baseline", "'fairseq/x'")),
+        (["tables", "RUNS", "--baseline", "fairseq/late"], ("'fairseq/late'",)),
+        (["figures", "RUNS", "--metric", "mcc", "--out", "out"], ("'mcc'", "--metric", "accuracy")),
+        (["figures", "RUNS", "--reference", "absent.csv", "--out", "out"], ("absent.csv",)),
+        (["tables", "RUNS", *INDEX], ("--dataset",)),  # not recorded
+        (["tables", "RUNS", *INDEX, "--dataset", "a", "--metric", "f1"], ("'f1'", "--metric", "accuracy")),
+        (["tables", "RUNS", *INDEX, "--dataset", "a", "--groups", "a/b"], ("'a/b'", "fairseq/random")),
+        (["tables", "RUNS", *INDEX, "--dataset", "a", "--split", "dev"], ("'dev'", "test, valid")),
+        (["tables", "RUNS", *INDEX, "--table", "seeds"], ("--table", "model-index")),
     ],
 )
 def test_a_user_error_is_one_message_with_the_facts(runs, capsys, arguments, facts):
-    name, _, *more = arguments
-    assert main(words_of(name, runs, *more)) == 1
+    write_run(runs, "late", 1, [50.0], [50.0], status="failed")
+    name, source, *more = arguments
+    assert main(words_of(name, runs if source == "RUNS" else source, *more)) in (1, 2)
     out, err = capsys.readouterr()
     errors = [line for line in err.splitlines() if line.startswith("error")]
     assert len(errors) == 1
