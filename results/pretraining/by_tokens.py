@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from roberta_small.analysis import Query, Table, render, select, spread_over_seeds
+from roberta_small.analysis.query import NO_STUDY
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import BEST
-from roberta_small.analysis.study import NO_STUDY
 from roberta_small.analysis.style import finish, group_styles, legend_below, write_figures
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.metrics import label, number

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
     from roberta_small.analysis.presentation import present
     from roberta_small.analysis.published import compare_reference, read_reference
-    from roberta_small.analysis.query import Query, select
+    from roberta_small.analysis.query import Query, Study
     from roberta_small.analysis.read.events import Scalar, read_scalars
     from roberta_small.analysis.read.long_table import load_runs, read_runs, values_of
     from roberta_small.analysis.read.runs import LoggedRun, find_runs, select_finished
@@ -40,45 +40,30 @@ if TYPE_CHECKING:
         spread_over_seeds,
         summarize,
     )
-    from roberta_small.analysis.study import Study, read_study
+    from roberta_small.analysis.selection import select
+    from roberta_small.analysis.study_file import read_study
     from roberta_small.common.tables import Table, render
 
-MODULES = {
-    "LoggedRun": "roberta_small.analysis.read.runs",
-    "Query": "roberta_small.analysis.query",
-    "Scalar": "roberta_small.analysis.read.events",
-    "Study": "roberta_small.analysis.study",
-    "Table": "roberta_small.common.tables",
-    "accuracies": "roberta_small.analysis.predictions",
-    "best_checkpoints": "roberta_small.analysis.scoring",
-    "compare_groups": "roberta_small.analysis.compare",
-    "compare_predictions": "roberta_small.analysis.predictions",
-    "compare_reference": "roberta_small.analysis.published",
-    "draw_curves": "roberta_small.analysis.features.curves",
-    "draw_expected": "roberta_small.analysis.features.seeds",
-    "draw_seeds": "roberta_small.analysis.features.seeds",
-    "expected_best_of_seeds": "roberta_small.analysis.scoring",
-    "find_runs": "roberta_small.analysis.read.runs",
-    "list_runs": "roberta_small.analysis.features.runs",
-    "load_runs": "roberta_small.analysis.read.long_table",
-    "per_epoch": "roberta_small.analysis.scoring",
-    "present": "roberta_small.analysis.presentation",
-    "read_predictions": "roberta_small.analysis.predictions",
-    "read_reference": "roberta_small.analysis.published",
-    "read_runs": "roberta_small.analysis.read.long_table",
-    "read_scalars": "roberta_small.analysis.read.events",
-    "read_study": "roberta_small.analysis.study",
-    "render": "roberta_small.common.tables",
-    "scores": "roberta_small.analysis.scoring",
-    "select": "roberta_small.analysis.query",
-    "select_finished": "roberta_small.analysis.read.runs",
-    "spread_over_seeds": "roberta_small.analysis.scoring",
-    "summarize": "roberta_small.analysis.scoring",
-    "table1": "roberta_small.analysis.features.runs",
-    "table2": "roberta_small.analysis.features.runs",
-    "values_of": "roberta_small.analysis.read.long_table",
-    "write_report": "roberta_small.analysis.report.page",
+NAMES = {
+    "common.tables": "Table render",
+    "analysis.compare": "compare_groups",
+    "analysis.features.curves": "draw_curves",
+    "analysis.features.runs": "list_runs table1 table2",
+    "analysis.features.seeds": "draw_expected draw_seeds",
+    "analysis.predictions": "accuracies compare_predictions read_predictions",
+    "analysis.presentation": "present",
+    "analysis.published": "compare_reference read_reference",
+    "analysis.query": "Query Study",
+    "analysis.read.events": "Scalar read_scalars",
+    "analysis.read.long_table": "load_runs read_runs values_of",
+    "analysis.read.runs": "LoggedRun find_runs select_finished",
+    "analysis.report.page": "write_report",
+    "analysis.scoring": "best_checkpoints expected_best_of_seeds per_epoch scores spread_over_seeds"
+    " summarize",
+    "analysis.selection": "select",
+    "analysis.study_file": "read_study",
 }
+MODULES = {name: f"roberta_small.{module}" for module, names in NAMES.items() for name in names.split()}
 """The public names and their modules."""
 
 __all__ = [

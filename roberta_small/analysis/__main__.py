@@ -1,38 +1,25 @@
-"""Tables, statistics, figures and a report from the logs of runs: the commands and their options."""
+"""Tables, statistics, figures and a report from the logs of runs: the commands.
+
+The module of a command, and those of its tables and figures, are imported when it is called.
+"""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import roberta_small.common.startup  # noqa: F401  first
-from roberta_small.analysis import collect
-from roberta_small.analysis.features import FEATURES
-from roberta_small.analysis.features.comparison import compare_selected
-from roberta_small.analysis.features.exports import MODEL_INDEX, model_index
-from roberta_small.analysis.features.runs import list_runs
-from roberta_small.analysis.features.suite import Suite, is_suite, read_suite
-from roberta_small.analysis.options import (
-    PRESENTATION,
-    Output,
-    add,
-    add_command,
-    add_shared,
-    output_of,
-    query_of,
-)
-from roberta_small.analysis.presentation import Computed, Feature, present_all
-from roberta_small.analysis.query import Query, ResolvedQuery, Selection, select
-from roberta_small.analysis.read.long_table import read_runs
-from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.style import write_figures
+from roberta_small.analysis.features import FEATURES, Feature
+from roberta_small.analysis.query import Query, add
+from roberta_small.common import archive, suite
 from roberta_small.common.cli import Collect, Parser, nearest
 from roberta_small.common.errors import UsageError, UserError, report_errors
 from roberta_small.common.files import escaped
 from roberta_small.common.metrics import decimals
-from roberta_small.common.tables import FORMATS, render, write_tables
+from roberta_small.common.tables import FORMATS, Table, render, write_tables
 
 EXAMPLES = """examples:
   roberta-small runs runs
@@ -58,21 +45,17 @@ EXAMPLES = """examples:
   roberta-small report runs --out report.html
   roberta-small report runs --baseline fairseq/random --out report.html
   roberta-small report runs --audit audit.json --reference published.csv --out report.html
+  roberta-small collect runs --out results/runs
+  roberta-small collect runs --out results/study.tar.xz
 """
-TABLE_NAMES = [name for name, one in FEATURES.items() if one.tables]
-FIGURE_NAMES = [name for name, one in FEATURES.items() if one.draw]
-DEFAULT_TABLES = ("table1", "table2")
-DEFAULT_FIGURES = ("curves", "seeds", "expected", "predictions")
-OF_TABLES = (
-    *PRESENTATION, "ddof", "baseline", "reference", "at", "test_size", "audit", "duplicates", "pairs",
-    "best_settings", "data_set",
-)  # fmt: skip
-OF_FIGURES = (
-    "ddof", "reference", "test_size", "audit", "best_settings", "chance", "figure_format",
-)  # fmt: skip
-OF_REPORT = (
-    "ddof", "reference", "test_size", "audit", "chance", "at", "baseline", "pairs", "all_pairs",
-)  # fmt: skip
+RUNS = "folder of runs (<method>/<init>/seed<N>/) or of other logs, or an archive (see `collect`)"
+DATA_SETS = (
+    f"{RUNS}; of several data sets: their folder (<data set>/<method>/<init>/seed<N>/), or NAME=FOLDER each"
+)
+MODEL_INDEX = "model-index"
+DEFAULTS = {"table": ("table1", "table2"), "figure": ("curves", "seeds", "expected", "predictions")}
+CHOICE = ("metric", "by", "choose_on", "ties", "direction", "split")
+OF_TABLES = ("ddof", "baseline", "reference", "at", "test_size", "audit", "duplicates", "pairs")
 
 
 @report_errors
@@ -94,139 +77,220 @@ def build_parser() -> Parser:
         examples=f"{EXAMPLES}\nMore examples: roberta-small COMMAND --help",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    several = {"nargs": "+", "help": DATA_SETS}
 
-    runs = add_command(commands, "runs", _runs, "list all runs, finished or not", EXAMPLES)
+    runs = _command(commands, "runs", _runs, "list all runs, finished or not")
     runs.add_argument(
         "--format", choices=FORMATS, default="markdown", help="format of the list (%(default)s)"
     )
 
-    tables = add_command(
+    tables = _command(
         commands, "tables", _tables,
-        "print tables of runs: best checkpoints, epochs, seeds, settings and others", EXAMPLES, several=True,
+        "print tables of runs: best checkpoints, epochs, seeds, settings and others", **several,
     )  # fmt: skip
-    _add_names(tables, "table", TABLE_NAMES, f"{' '.join(DEFAULT_TABLES)}; of several data sets: suite")
-    add_shared(tables)
-    add(tables, ["format"], choices=(*FORMATS, MODEL_INDEX))
-    add(tables, [name for name in OF_TABLES if name != "format"])
+    _add_names(tables, "table")
+    _add_shared(tables)
+    _add_output(tables, (*FORMATS, MODEL_INDEX))
+    add(tables, (*OF_TABLES, "best_settings", "data_set"))
 
-    compared = add_command(
-        commands, "compare", _compare, "compare groups of runs with each other or with published results",
-        EXAMPLES,
-    )  # fmt: skip
+    compared = _command(
+        commands, "compare", _compare, "compare groups of runs with each other or with published results"
+    )
     compared.add_argument(
         "--table", nargs="+", type=escaped, action=Collect, metavar="NAME",
         help="only these of the tables comparison, plan, examples and reference (default: all)",
     )  # fmt: skip
-    add_shared(compared)
-    add(compared, (*PRESENTATION, "baseline", "pairs", "at", "reference", "pairing", "detect"))
+    _add_shared(compared)
+    _add_output(compared, FORMATS)
+    add(compared, ("baseline", "pairs", "at", "reference", "pairing", "detect"))
 
-    drawn = add_command(
+    drawn = _command(
         commands, "figures", _figures,
-        "draw figures: learning curves, seeds, predictions, settings and others", EXAMPLES, several=True,
+        "draw figures: learning curves, seeds, predictions, settings and others", **several,
     )  # fmt: skip
-    _add_names(drawn, "figure", FIGURE_NAMES, f"{' '.join(DEFAULT_FIGURES)}; of several data sets: suite")
-    add(drawn, ["out"], required=True, help="folder for the figures")
-    add_shared(drawn)
-    add(drawn, OF_FIGURES)
+    _add_names(drawn, "figure")
+    drawn.add_argument("--out", required=True, metavar="DIR", help="folder for the figures")
+    _add_shared(drawn)
+    add(drawn, ("ddof", "reference", "test_size", "audit", "best_settings", "chance"))
+    drawn.add_argument(
+        "--figure-format", nargs="+", choices=("png", "svg", "pdf"), default=["png"],
+        help="formats of the figures (png)",
+    )  # fmt: skip
 
-    report = add_command(
-        commands, "report", _report, "write everything about the runs to one HTML file", EXAMPLES
+    report = _command(commands, "report", _report, "write everything about the runs to one HTML file")
+    report.add_argument("--out", required=True, metavar="FILE", help="HTML file to write")
+    report.add_argument("--title", type=escaped, default="Results", help="heading of the report")
+    _add_shared(report)
+    add(report, ("ddof", "reference", "test_size", "audit", "chance", "at", "baseline"))
+    add(report.add_mutually_exclusive_group(), ("pairs", "all_pairs"))
+
+    collected = _command(
+        commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder or archive"
     )
-    add(report, ["out"], required=True, metavar="FILE", help="HTML file to write")
-    report.add_argument("--title", type=escaped, help="heading of the report")
-    add_shared(report)
-    add(report, OF_REPORT[:-2])
-    add(report.add_mutually_exclusive_group(), OF_REPORT[-2:])
-
-    collect.register(commands)
+    collected.add_argument(
+        "--out", required=True, metavar="DIR",
+        help=f"target folder, or archive (*{archive.SUFFIX}); run folders keep their relative paths",
+    )  # fmt: skip
     return parser
 
 
-def _add_names(parser: Parser, kind: str, names: Iterable[str], default: str) -> None:
+def _command(
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], None], text: str,
+    **source: Any,
+) -> Parser:  # fmt: skip
+    """Add a command that reads runs; --help prints the lines of `EXAMPLES` with this command.
+
+    `source` has the arguments of the positional one.
+    """
+    own = [line for line in EXAMPLES.splitlines() if f"roberta-small {name} " in f"{line} "]
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        examples="\n".join(["examples:", *own]),
+    )
+    parser.add_argument("runs", metavar="RUNS", **{"help": RUNS, **source})
+    parser.add_argument(
+        "--pattern", metavar="PATH",
+        help="path layout of runs without manifest.json, for example '{init}/{seed}/{subset}'; also {arm}, * "
+        "and ** (default: inferred from the paths, see `runs`)",
+    )  # fmt: skip
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _add_names(parser: Parser, kind: str) -> None:
     """Add --table or --figure, and the list of its names to --help."""
     parser.add_argument(
         f"--{kind}", nargs="+", type=escaped, action=Collect, metavar="NAME",
-        help=f"{kind}s, from the list below (default: {default})",
+        help=f"{kind}s, from the list below (default: {' '.join(DEFAULTS[kind])}; of several data sets: "
+        "suite)",
     )  # fmt: skip
-    lines = [f"  {name:14} {FEATURES[name].text}{_parts(FEATURES[name], kind)}" for name in names]
-    parser.epilog = "\n".join([f"{kind}s:", *lines, "", parser.epilog or ""])
+    lines = [f"{kind}s:"]
+    for name, feature in FEATURES.items():
+        if getattr(feature, kind):
+            lines.append(f"  {name:14} {feature.text}")
+            if kind == "table" and len(feature.tables) > 1:
+                lines.append(f"{'':17}({', '.join(feature.tables)})")
+    parser.epilog = "\n".join([*lines, "", parser.epilog or ""])
 
 
-def _parts(feature: Feature, kind: str) -> str:
-    several = kind == "table" and len(feature.tables) > 1
-    return f"\n{'':17}({', '.join(feature.tables)})" if several else ""
+def _add_shared(parser: Parser) -> None:
+    """Add the options of every selection: the best checkpoints, and the groups."""
+    add(parser.add_argument_group("best checkpoints and what is reported of them"), CHOICE)
+    groups = parser.add_argument_group("runs and groups")
+    add(groups, ("include_unfinished", "accuracies"))
+    groups.add_argument(
+        "--study", metavar="FILE",
+        help="TOML file with names, order and selection of groups, digits, captions, ... "
+        "(docs/how-to/analysis.md)",
+    )  # fmt: skip
+    add(groups, ("groups",))
+
+
+def _add_output(parser: Parser, formats: Sequence[str]) -> None:
+    parser.add_argument(
+        "--format", choices=formats, default="markdown",
+        help="format of the printed tables; csv prints a single one, see --table (markdown)",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="DIR", help="folder to also write the tables to, in every format")
+
+
+def query_of(options: argparse.Namespace) -> Query:
+    """The query of parsed options and their study file; raises `UserError` as `read_study`."""
+    given = vars(options)
+    if not given.get("study"):
+        return Query().overridden(given)
+    from roberta_small.analysis.study_file import read_study
+
+    return read_study(given["study"]).overridden(given)
 
 
 def _runs(options: argparse.Namespace) -> None:
+    from roberta_small.analysis.features.runs import list_runs
+    from roberta_small.analysis.read.long_table import read_runs
+    from roberta_small.analysis.read.runs import find_runs
+
     runs = find_runs(options.runs, options.pattern)
     print(render([list_runs(runs, read_runs(runs))], options.format), end="")
 
 
 def _tables(options: argparse.Namespace) -> None:
-    query, output = query_of(options), output_of(options)
-    sources, pattern = options.runs, options.pattern
-    with decimals(query.study.digits):
-        if output.format == MODEL_INDEX:
-            if output.names:
+    from roberta_small.analysis.presentation import present
+
+    query = query_of(options)
+    with decimals(query.digits):
+        if options.format == MODEL_INDEX:
+            from roberta_small.analysis.features.exports import model_index
+
+            if options.table:
                 raise UsageError(f"--table: has no effect on --format {MODEL_INDEX}; omit it")
-            print(model_index(select(_single(sources, query), query, pattern=pattern)), end="")
+            print(model_index(_selected(options.runs, query, options.pattern)), end="")
             return
-        found = _chosen("table", output.names, sources, pattern, DEFAULT_TABLES)
-        selection = _read(sources, query, pattern, found)
-        features = dict.fromkeys(found.values())
-        computed = {feature: feature.compute(selection) for feature in features if feature.compute}
-        chosen = [
-            computed[feature] if name in FEATURES else computed[feature].only([name])
-            for name, feature in found.items()
-        ]
-        _show(chosen, selection.query, output)
+        found = _chosen("table", options.table, options.runs, options.pattern)
+        selection = _selected(options.runs, query, options.pattern, found.values())
+        computed = {feature: feature.compute(selection) for feature in found.values() if feature.table}
+        tables: list[Table] = []
+        for name, feature in found.items():
+            one = computed[feature] if name in FEATURES else computed[feature].only([name])
+            tables += present(one.tables, selection.study, one.values)
+        _show(tables, options.format, options.out)
 
 
 def _compare(options: argparse.Namespace) -> None:
-    query, output = query_of(options), output_of(options)
-    with decimals(query.study.digits):
-        selection, tables = compare_selected(options.runs, query, options.pattern)
+    from roberta_small.analysis.features.comparison import compare_selected
+    from roberta_small.analysis.presentation import Computed, present
+
+    query = query_of(options)
+    with decimals(query.digits):
+        study, tables = compare_selected(options.runs, query, options.pattern)
         computed = Computed(tables)
-        _show([computed.only(output.names) if output.names else computed], selection.query, output)
+        computed = computed.only(options.table) if options.table else computed
+        _show(present(computed.tables, study), options.format, options.out)
 
 
 def _figures(options: argparse.Namespace) -> None:
-    query, output = query_of(options), output_of(options, "figure")
-    sources, pattern = options.runs, options.pattern
-    found = _chosen("figure", output.names, sources, pattern, DEFAULT_FIGURES)
-    with decimals(query.study.digits):
-        selection = _read(sources, query, pattern, found)
-        figures = (pair for feature in found.values() if feature.draw for pair in feature.draw(selection))
-        for path in write_figures(figures, str(output.out), output.figure_format, query.study.width):
+    from roberta_small.analysis.style import write_figures
+
+    query = query_of(options)
+    found = _chosen("figure", options.figure, options.runs, options.pattern)
+    with decimals(query.digits):
+        selection = _selected(options.runs, query, options.pattern, found.values())
+        figures = (pair for feature in found.values() for pair in feature.draw(selection))
+        for path in write_figures(figures, options.out, options.figure_format, query.width):
             print(f"wrote {path}", file=sys.stderr)
 
 
 def _report(options: argparse.Namespace) -> None:
-    # Imported here, because --help of all commands imports this module.
     from roberta_small.analysis.report.page import audit_tables, write_report
+    from roberta_small.analysis.selection import select
 
     query = query_of(options)
-    with decimals(query.study.digits):
+    with decimals(query.digits):
         audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
         selection = select(options.runs, query, pattern=options.pattern)
-        path = write_report(selection, options.out, title=options.title or "Results", audit=audit)
+        path = write_report(selection, options.out, title=options.title, audit=audit)
     print(f"wrote {path}", file=sys.stderr)
 
 
+def _collect(options: argparse.Namespace) -> None:
+    from roberta_small.analysis.collect import collect_all
+
+    for path in collect_all(options.runs, options.pattern, options.out):
+        print(f"wrote {path}", file=sys.stderr)
+
+
 def _chosen(
-    kind: str, names: Sequence[str], sources: Sequence[str], pattern: str | None, default: Sequence[str]
+    kind: str, names: Sequence[str] | None, sources: Sequence[str], pattern: str | None
 ) -> dict[str, Feature]:
     """Name -> feature of the requested tables or figures; those of several data sets by default for these.
 
     Raises `UserError` for an unknown name, and for names of one and of several data sets together.
     """
     if not names:
-        names = ["suite"] if is_suite(sources, pattern) else default
-    if kind == "table":
-        known = {table: one for one in FEATURES.values() for table in one.tables}
-        known |= {name: FEATURES[name] for name in TABLE_NAMES}
-    else:
-        known = {name: FEATURES[name] for name in FIGURE_NAMES}
+        names = ["suite"] if _is_suite(sources, pattern) else DEFAULTS[kind]
+    known = {table: one for one in FEATURES.values() for table in one.tables} if kind == "table" else {}
+    known |= {name: one for name, one in FEATURES.items() if getattr(one, kind)}
     for name in names:
         if name not in known:
             raise UserError(
@@ -238,34 +302,43 @@ def _chosen(
     return found
 
 
-def _read(
-    sources: Sequence[str], query: Query, pattern: str | None, found: Mapping[str, Feature]
-) -> Selection | Suite:
-    """What the features `found` read: several data sets, or the only one."""
-    if any(feature.several for feature in found.values()):
+def _is_suite(sources: Sequence[str], pattern: str | None) -> bool:
+    """Whether the words of a command line are several data sets, or the folder of several."""
+    if len(sources) > 1 or suite.is_named(sources[0]):
+        return True
+    folder = archive.opened(sources[0])
+    several = pattern is None and folder.is_dir() and len(suite.data_sets(folder)) > 1
+    return several and not suite.has_runs(folder)
+
+
+def _selected(
+    sources: Sequence[str], query: Query, pattern: str | None, found: Iterable[Feature] = ()
+) -> Any:
+    """What the features `found` read: the `Suite` of several data sets, or the `Selection` of the only one.
+
+    Raises `UserError` for several data sets, and for an option of these, if a feature reads one.
+    """
+    if any(feature.several for feature in found):
+        from roberta_small.analysis.features.suite import read_suite
+
         return read_suite(sources, query, pattern)
-    return select(_single(sources, query), query, pattern=pattern)
+    from roberta_small.analysis.selection import select
 
-
-def _single(sources: Sequence[str], query: Query) -> str:
-    """The only source of runs; raises `UserError` for several data sets, and for an option of these."""
     if query.best_settings:
         raise UsageError("--best-settings: for several data sets; for one use --table best-settings")
     if len(sources) > 1:
         raise UserError(f"{' '.join(sources)}: several data sets; give one, or omit --table and --figure")
-    return sources[0]
+    return select(sources[0], query, pattern=pattern)
 
 
-def _show(computed: Iterable[Computed], query: ResolvedQuery, output: Output) -> None:
-    """Print the tables as the study presents them; with --out also write them.
+def _show(tables: Sequence[Table], fmt: str, folder: str | None) -> None:
+    """Print the tables; with a folder also write them there, as for several tables as CSV alone.
 
-    Raises `UserError` as `present_all`, and for several tables as CSV on standard output.
+    Raises `UserError` for several tables as CSV on standard output.
     """
-    tables = present_all(computed, query.study, directions=query.directions)
-    several = output.format == "csv" and output.out and len(tables) > 1
-    text = "" if several else render(tables, output.format)
-    if output.out:
-        for path in write_tables(tables, output.out):
+    text = "" if fmt == "csv" and folder and len(tables) > 1 else render(tables, fmt)
+    if folder:
+        for path in write_tables(tables, folder):
             print(f"wrote {path}", file=sys.stderr)
     print(text, end="")
 

@@ -1,4 +1,4 @@
-"""The command `collect`: copy manifests, scalars and predictions of runs to a folder or an archive.
+"""Copy manifests, scalars and predictions of runs to a folder or an archive.
 
 The copy can be published. Text records of event files are removed, because trainers write their command line
 with local paths into them. Checkpoints and the trainer's log are not copied.
@@ -6,58 +6,34 @@ with local paths into them. Checkpoints and the trainer's log are not copied.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
 
-from roberta_small.analysis.options import add, add_command
-from roberta_small.analysis.query import found_runs
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
 from roberta_small.analysis.read.tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
+from roberta_small.analysis.selection import found_runs
 from roberta_small.common import archive, manifest, suite
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
-EXAMPLES = """examples:
-  roberta-small collect runs --out results/runs
-  roberta-small collect runs --out results/study.tar.xz
-"""
 
-
-def register(commands: argparse._SubParsersAction) -> None:
-    """Add the command."""
-    parser = add_command(
-        commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder or archive",
-        EXAMPLES,
-    )  # fmt: skip
-    text = f"target folder, or archive (*{archive.SUFFIX}); run folders keep their relative paths"
-    add(parser, ["out"], required=True, help=text)
-
-
-def _collect(options: argparse.Namespace) -> None:
-    folders = _folders(options.runs, options.pattern)
-    runs = [run for folder in folders for run in select_finished(found_runs(folder, options.pattern))]
-    for path in collect(runs, options.runs, options.out):
-        print(f"wrote {path}", file=sys.stderr)
-
-
-def _folders(source: str, pattern: str | None) -> list[str | os.PathLike[str]]:
-    """The folders whose runs are copied: those of the data sets of a suite, or the given one."""
+def collect_all(source: str, pattern: str | None, target: str) -> list[Path]:
+    """`collect` of the finished runs below a folder or in an archive, also of the data sets of a suite."""
     root = archive.opened(source)
-    if pattern is not None or suite.has_runs(root):
-        return [source]
-    return list(suite.data_sets(root).values()) or [source]
+    folders: list[str | os.PathLike[str]] = [source]
+    if pattern is None and not suite.has_runs(root):
+        folders = list(suite.data_sets(root).values()) or folders
+    runs = [run for folder in folders for run in select_finished(found_runs(folder, pattern))]
+    return collect(runs, source, target)
 
 
 def collect(
@@ -110,10 +86,10 @@ def scalars_only(path: Path) -> bytes:
             event = Event.FromString(content[begin:end])
         except DecodeError:
             continue  # valid checksum, but not an event; readers skip it too
-        if not any(map(_is_text, event.summary.value)):
+        texts = (
+            value.tensor.dtype == DataType.DT_STRING or value.metadata.plugin_data.plugin_name == "hparams"
+            for value in event.summary.value
+        )
+        if not any(texts):
             kept.append(content[begin - HEADER_BYTES : end + FOOTER_BYTES])
     return b"".join(kept)
-
-
-def _is_text(value: Summary.Value) -> bool:
-    return value.tensor.dtype == DataType.DT_STRING or value.metadata.plugin_data.plugin_name == "hparams"

@@ -67,7 +67,16 @@ def compare_groups(
     Raises `UserError` for an unknown group or point, fewer than two groups, and with "paired" if fewer than
     two seeds are common.
     """
-    _check(values, groups, at)
+    known = list(dict.fromkeys(values["group"]))
+    if len(set(groups)) < 2:
+        raise UserError(f"--groups or --pair: give at least two different groups of {', '.join(known)}")
+    for group in groups:
+        if group not in known:
+            raise UserError(
+                f"--groups or --pair: no selected run of '{group}' has the metric; available: "
+                f"{', '.join(known) or 'none'}"
+            )
+    select_points(values, at)
     points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
     rows = []
     compared = list(combinations(dict.fromkeys(groups), 2)) if pairs is None else pairs
@@ -165,19 +174,6 @@ def _plan(row: dict, detect: float, alpha: float, power: float) -> dict[str, flo
         "std_low": low,
         "std_high": high,
     }
-
-
-def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None) -> None:
-    known = list(dict.fromkeys(values["group"]))
-    if len(set(groups)) < 2:
-        raise UserError(f"--groups or --pair: give at least two different groups of {', '.join(known)}")
-    for group in groups:
-        if group not in known:
-            raise UserError(
-                f"--groups or --pair: no selected run of '{group}' has the metric; available: "
-                f"{', '.join(known) or 'none'}"
-            )
-    select_points(values, at)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,14 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue
         classes |= dict.fromkeys(labelled[0].probabilities)
-        frames.append(_frame(run, labelled))
+        rows = [
+            (one.index, one.true_class, name, one.probabilities[name])
+            for one in labelled
+            for name in [one.predicted]
+        ]
+        frame = pd.DataFrame(rows, columns=["index", "label", "predicted", "confidence"])
+        names = {"group": run.group, "arm": run.arm, "init": run.init, "seed": run.seed}
+        frames.append(frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS])
     if others:
         logger.warning(
             "%s: not used here: accuracy by example, confusion matrices and reliability are for one class "
@@ -227,21 +234,6 @@ def bootstrap_examples(
     return float(low), float(high)
 
 
-def _frame(run: LoggedRun, labelled: list[Prediction]) -> pd.DataFrame:
-    names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
-    predicted = [prediction.predicted for prediction in labelled]
-    columns = {
-        "index": [prediction.index for prediction in labelled],
-        "label": [prediction.true_class for prediction in labelled],
-        "predicted": predicted,
-        "confidence": [
-            prediction.probabilities[name] for prediction, name in zip(labelled, predicted, strict=True)
-        ],
-    }
-    frame = pd.DataFrame(columns)
-    return frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS]
-
-
 def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:
     fraction = correct.mean() if len(correct) else np.nan
     low, high = wilson_interval(fraction, len(correct), level)
@@ -293,7 +285,10 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
     """
     sizes: dict[int, LoggedRun] = {}
     for run in runs:
-        size = _from_predictions(run, subset) or _from_data(run, subset)
+        path = find_predictions(run, subset)
+        with readable():
+            size = None if path is None else len(prediction_files.read_any(path))
+        size = size or _from_data(run, subset)
         if size:
             sizes.setdefault(size, run)
     if len(sizes) > 1:
@@ -302,12 +297,6 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
             f"{run.name} has {one:,} {subset} examples and {other_run.name} {other:,}; give --test-size"
         )
     return next(iter(sizes), None)
-
-
-def _from_predictions(run: LoggedRun, subset: str) -> int | None:
-    path = find_predictions(run, subset)
-    with readable():
-        return None if path is None else len(prediction_files.read_any(path))
 
 
 def _from_data(run: LoggedRun, subset: str) -> int | None:

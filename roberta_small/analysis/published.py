@@ -21,7 +21,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +45,6 @@ WELCH, EQUAL_STD, EXACT = "Welch", "equal std", "one-sample"
 """The tests of `compare_reference`."""
 Row = tuple[str, dict[str, str]]
 """Place in the file, and the cells by column."""
-
 
 VERDICTS = {None: "–", True: "yes", False: "no"}
 HEADINGS = ("published", "ours − published", "within noise")
@@ -78,15 +77,10 @@ def read_reference(path: str | os.PathLike[str]) -> pd.DataFrame:
     file and line for another suffix, a missing or unknown column, an invalid value or a repeated result.
     """
     path = Path(path)
-    readers: dict[str, Callable[[Path], Iterator[Row]]] = {
-        ".csv": _rows_of_csv,
-        ".md": _rows_of_markdown,
-        ".json": _rows_of_json,
-    }
-    if path.suffix not in readers:
-        raise UserError(f"{path}: not a reference file; its suffix must be one of {', '.join(readers)}")
+    if path.suffix not in (".csv", ".md", ".json"):
+        raise UserError(f"{path}: not a reference file; its suffix must be one of .csv, .md, .json")
     rows, places = [], dict[tuple[str, ...], str]()
-    for place, cells in readers[path.suffix](path):
+    for place, cells in _rows_of_json(path) if path.suffix == ".json" else _rows_of_table(path):
         row = _check(f"{path}, {place}", cells)
         key = tuple(cells[column] for column in KEY)
         if key in places:
@@ -226,26 +220,18 @@ def _number(where: str, column: str, text: str, least: float) -> float:
     return value
 
 
-def _rows_of_csv(path: Path) -> Iterator[Row]:
-    reader = csv.reader(read_lines(path))
-    try:
-        yield from _rows_of_table(path, ((f"line {reader.line_num}", cells) for cells in reader if cells))
-    except csv.Error as error:  # such as an unclosed quote
-        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); correct the row") from None
-
-
-def _rows_of_markdown(path: Path) -> Iterator[Row]:
-    """The rows of the only table in the file, without the rule below the heading; other text is skipped."""
-    lines = ((number, line.strip()) for number, line in enumerate(read_lines(path), start=1))
-    rows = (
-        (f"line {number}", [cell.strip() for cell in line.strip("|").split("|")])
-        for number, line in lines
-        if line.startswith("|") and not re.fullmatch(r"[|:\- ]+", line)
-    )
-    yield from _rows_of_table(path, rows)
-
-
-def _rows_of_table(path: Path, rows: Iterator[tuple[str, list[str]]]) -> Iterator[Row]:
+def _rows_of_table(path: Path) -> Iterator[Row]:
+    """The rows of a CSV file, or of the only Markdown table in a file."""
+    rows: Iterator[tuple[str, list[str]]]
+    if path.suffix == ".md":  # other text and the rule below the heading are skipped
+        lines = enumerate(map(str.strip, read_lines(path)), start=1)
+        rows = (
+            (f"line {number}", [cell.strip() for cell in line.strip("|").split("|")])
+            for number, line in lines
+            if line.startswith("|") and not re.fullmatch(r"[|:\- ]+", line)
+        )
+    else:
+        rows = _csv_rows(path)
     _, heading = next(rows, ("", []))
     heading = [cell.strip().removeprefix("\ufeff") for cell in heading]  # byte order mark of spreadsheets
     for column in REQUIRED:
@@ -257,6 +243,14 @@ def _rows_of_table(path: Path, rows: Iterator[tuple[str, list[str]]]) -> Iterato
                 f"{path}, {place}: {len(cells)} cells for {len(heading)} columns; correct the row"
             )
         yield place, dict(zip(heading, (cell.strip() for cell in cells), strict=True))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
+    reader = csv.reader(read_lines(path))
+    try:
+        yield from ((f"line {reader.line_num}", cells) for cells in reader if cells)
+    except csv.Error as error:  # such as an unclosed quote
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); correct the row") from None
 
 
 def _rows_of_json(path: Path) -> Iterator[Row]:
@@ -332,11 +326,26 @@ def with_published(
     hidden = tuple(
         note for note in table.notes if note.startswith(tuple(f"{name.split()[0]}:" for name in wide))
     )
-    cells = [_cells(of_row[row]) if row in of_row else ("", "", "") for row in range(len(table.shown))]
+    cells = [("", "", "")] * len(table.shown)
+    for place, row in of_row.items():
+        difference = signed(row["difference"], row["metric"])
+        cells[place] = _published(row), difference, VERDICTS[row["within_noise"]]
+    # In the data, rows that are no means of a group have empty columns.
+    data = table.data
+    points = data["at"] if "at" in data else [BEST] * len(data)
+    is_mean = data["seed"] == "mean" if "seed" in data else [True] * len(data)
+    rows = [
+        published.get((group, at), {}) if mean else {}
+        for group, at, mean in zip(data["arm"] + "/" + data["init"], points, is_mean, strict=True)
+    ]
+    empty = {"source": "", "test": None, "within_noise": None}
+    added = {
+        name: [row.get(column, empty.get(column, math.nan)) for row in rows] for name, column in ADDED.items()
+    }
     return replace(
         table,
         shown=table.shown.assign(**dict(zip(HEADINGS, zip(*cells, strict=True), strict=True))),
-        data=_with_columns(table.data, published),
+        data=data.assign(**added),
         notes=(
             *(note for note in table.notes if note not in hidden),
             f"published: {source}, {STD_NOTE}",
@@ -350,28 +359,6 @@ def with_published(
 def _published(row: Mapping) -> str:
     """The published mean, with std and number of seeds as far as they are known."""
     return mean_std_cell(row["reference_mean"], row["reference_std"], row["metric"], row["reference_n"])
-
-
-def _cells(row: Mapping) -> tuple[str, str, str]:
-    """The cells of `HEADINGS`."""
-    return _published(row), signed(row["difference"], row["metric"]), VERDICTS[row["within_noise"]]
-
-
-def _with_columns(data: pd.DataFrame, published: Mapping[tuple[str, str], Mapping]) -> pd.DataFrame:
-    """The data of a table with the columns `ADDED`, empty in rows that are no means of a group."""
-    places = data["at"] if "at" in data else [BEST] * len(data)
-    means = data["seed"] == "mean" if "seed" in data else [True] * len(data)
-    rows = [
-        published.get((group, at), {}) if is_mean else {}
-        for group, at, is_mean in zip(data["arm"] + "/" + data["init"], places, means, strict=True)
-    ]
-    empty = {"source": "", "test": None, "within_noise": None}
-    return data.assign(
-        **{
-            added: [row.get(column, empty.get(column, math.nan)) for row in rows]
-            for added, column in ADDED.items()
-        }
-    )
 
 
 def _verdict_notes(rows: Sequence[Mapping]) -> tuple[str, ...]:

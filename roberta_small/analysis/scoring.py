@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -83,7 +83,7 @@ def best_checkpoints(
     best = best.fillna({"ties": 0, "tied_steps": ""}).astype(
         {"ties": "Int64", "step": "Int64", "epoch": "Int64"}
     )
-    _warn(f"excluded, no {by} on {subset}", _without(table, best))
+    _warn(f"excluded, no {by} on {subset}", _missing(table[RUN], best[RUN]))
     _warn(f"without a best checkpoint because {by} on {subset} is always NaN", best[best["ties"] == 0])
     without = best[best["valid"].notna() & best["test"].isna()]
     _warn(f"without {metric} on {reported} at the best step", without)
@@ -136,20 +136,19 @@ def _settle_ties(tied: pd.DataFrame, rule: TieRule) -> pd.DataFrame:
     return best[[*RUN, "valid", "test", "epoch", "step", "ties", "tied_steps"]]
 
 
-def _without(table: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the table that are not in `best`."""
-    runs = table[RUN].drop_duplicates().merge(best[RUN], on=RUN, how="left", indicator=True)
-    return runs[runs["_merge"] == "left_only"]
+def _missing(runs: pd.DataFrame, present: pd.DataFrame) -> pd.DataFrame:
+    """The arm, init and seed of the runs that are not present."""
+    found = runs.drop_duplicates().merge(present, on=RUN, how="left", indicator=True)
+    return found.loc[found["_merge"] == "left_only", RUN]
+
+
+def _names(runs: pd.DataFrame) -> list[str]:
+    return [f"{arm}/{init}/seed{seed}" for arm, init, seed in runs[RUN].itertuples(index=False, name=None)]
 
 
 def _warn(what: str, runs: pd.DataFrame) -> None:
     if len(runs):
-        names = enumerate_some(f"{arm}/{init}/seed{seed}" for arm, init, seed in _names(runs))
-        logger.warning("%s %s: %s", count(len(runs), "run"), what, names)
-
-
-def _names(runs: pd.DataFrame) -> Iterable[tuple[str, str, int]]:
-    return runs[RUN].itertuples(index=False, name=None)
+        logger.warning("%s %s: %s", count(len(runs), "run"), what, enumerate_some(_names(runs)))
 
 
 def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str | None = None) -> pd.DataFrame:
@@ -176,11 +175,8 @@ def diverged(table: pd.DataFrame, values: pd.DataFrame, metric: str, subset: str
 
     Statistics exclude these runs, so tables list them.
     """
-    runs = table.loc[(table["metric"] == metric) & (table["subset"] == subset), RUN].drop_duplicates()
-    scored = values.loc[values["at"] == BEST, RUN]
-    found = runs.merge(scored, on=RUN, how="left", indicator=True)
-    without = found.loc[found["_merge"] == "left_only", RUN]
-    return [f"{arm}/{init}/seed{seed}" for arm, init, seed in without.itertuples(index=False, name=None)]
+    logged = table.loc[(table["metric"] == metric) & (table["subset"] == subset), RUN]
+    return _names(_missing(logged, values.loc[values["at"] == BEST, RUN]))
 
 
 def select_points(values: pd.DataFrame, at: Sequence[str] | None) -> pd.DataFrame:
@@ -222,6 +218,8 @@ def spread_over_seeds(
         t = t_interval(x, level)
         bootstrap = bootstrap_interval(x, level, draws=draws, seed=seed)
         examples = [100 * end for end in wilson_interval(mean / 100, counts, level)]
+        widths = [high - low for low, high in (t, examples)]
+        wider = "seeds" if widths[0] > widths[1] else "examples"
         rows.append(
             {
                 "arm": arm,
@@ -239,17 +237,10 @@ def spread_over_seeds(
                 "bootstrap_high": bootstrap[1],
                 "examples_low": examples[0],
                 "examples_high": examples[1],
-                "wider": _wider(t, examples),
+                "wider": None if np.isnan(widths).any() else wider,
             }
         )
     return pd.DataFrame(rows).sort_values(GROUP, kind="stable", ignore_index=True)
-
-
-def _wider(seeds: tuple[float, float], examples: list[float]) -> str | None:
-    widths = [high - low for low, high in (seeds, examples)]
-    if np.isnan(widths).any():
-        return None
-    return "seeds" if widths[0] > widths[1] else "examples"
 
 
 def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from roberta_small.analysis.study import WIDTHS, Study, arm_of
+from roberta_small.analysis.query import WIDTHS, Study, arm_of
 from roberta_small.common.files import atomic_open
 from roberta_small.common.run import split_arm
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
 
-FORMATS = ("png", "svg", "pdf")
 # The colors of Okabe and Ito, which color-blind readers can distinguish (https://jfly.uni-koeln.de/color/),
 # without yellow, which is too faint on white, then three of Tol (https://personal.sron.nl/~pault/). Line
 # styles and markers differ too, for print without color. Similar colors are far apart in this order: few
@@ -110,10 +109,10 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return {name: _style(index) for index, name in enumerate(names)}
 
 
-def style_indices(names: Iterable[str], study: Study, *keys: Callable[[str], str]) -> dict[str, int]:
-    """The index of the style of each name: the place of its group among all that were read, selected or not.
+def group_styles(names: Iterable[str], study: Study, *keys: Callable[[str], str]) -> dict[str, Style]:
+    """The style of each name, by the place of its group among all that were read, selected or not.
 
-    A name that is no group, such as an arm, has the index of the first group that one of the `keys` maps to
+    A name that is no group, such as an arm, has the style of the first group that one of the `keys` maps to
     it. Other names follow in alphabetical order.
     """
     place: dict[str, int] = {}
@@ -122,14 +121,9 @@ def style_indices(names: Iterable[str], study: Study, *keys: Callable[[str], str
             place.setdefault(key(group), index)
     place |= {group: index for index, group in enumerate(study.known)}
     names = list(dict.fromkeys(names))
-    others = sorted(name for name in names if name not in place)
+    others = sorted((name for name in names if name not in place), key=lambda name: name.rpartition("/"))
     place |= {name: len(study.known) + index for index, name in enumerate(others)}
-    return {name: place[name] for name in names}
-
-
-def group_styles(names: Iterable[str], study: Study, *keys: Callable[[str], str]) -> dict[str, Style]:
-    """The style of each name, see `style_indices`."""
-    return {name: _style(index) for name, index in style_indices(names, study, *keys).items()}
+    return {name: _style(place[name]) for name in names}
 
 
 def family_of(group: str) -> str:
@@ -186,7 +180,7 @@ def legend_below(figure: Figure | SubFigure, title: str = "") -> None:
 
     characters = int(72 * figure.bbox.width / figure.dpi / (CHARACTER_EM * rcParams["font.size"]))
     entries: Mapping[str, Any] = {
-        _fitted(text, characters - KEY_CHARACTERS): line
+        "\n".join(textwrap.fill(part, characters - KEY_CHARACTERS) for part in text.split("\n")): line
         for panel in figure.axes
         for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
     }
@@ -202,11 +196,6 @@ def legend_below(figure: Figure | SubFigure, title: str = "") -> None:
     rows = math.ceil(lines / columns) - LEGEND_ROWS
     root = figure.get_figure(root=True)
     root.set_figheight(root.get_figheight() + max(0, rows) * LEGEND_LINE * rcParams["font.size"] / 72)
-
-
-def _fitted(text: str, width: int) -> str:
-    """The lines of a text with at most `width` characters each."""
-    return "\n".join(textwrap.fill(line, width) for line in text.split("\n"))
 
 
 def save_figure(figure: Figure, folder: str | os.PathLike[str], name: str, fmt: str = "png") -> Path:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,12 +23,6 @@ def test_every_public_name_is_there():
 def test_an_unknown_name_is_the_usual_error():
     with pytest.raises(ImportError, match="cannot import name 'load_rums'"):
         from roberta_small.analysis import load_rums  # noqa: F401
-
-
-def test_importing_modules_does_not_shadow_public_functions():
-    """`from roberta_small.analysis import NAME` would otherwise give a module of that name."""
-    modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
-    assert not modules & set(analysis.__all__)
 
 
 @pytest.mark.parametrize("names", ["load_runs", ", ".join(analysis.__all__)])

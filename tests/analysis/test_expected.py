@@ -37,14 +37,6 @@ def test_runs_of_equal_validation_win_equally_often():
         np.testing.assert_allclose(expected_best(valid[list(order)], test[list(order)]), ours)
 
 
-def test_it_rises_from_the_mean_to_the_maximum():
-    values = np.random.default_rng(1).normal(70, 2, size=50)
-    curve = expected_best(values, values)
-    assert curve[0] == pytest.approx(values.mean())
-    assert curve[-1] == pytest.approx(values.max())
-    assert (np.diff(curve) > 0).all()
-
-
 def test_it_is_unbiased_where_drawing_with_replacement_is_not():
     """E[max of 3 of 5 normals] is 0.8463; with replacement the same three are too often drawn twice."""
     random = np.random.default_rng(0)

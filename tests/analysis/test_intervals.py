@@ -30,11 +30,6 @@ def test_the_bootstrap_of_three_is_that_of_all_27_resamples():
     assert (low, high) == (means.min(), means.max()) == (78.5, 80.0)
 
 
-def test_the_bootstrap_nears_the_normal_interval_with_many_values():
-    values = np.random.default_rng(0).normal(70, 2, size=400)
-    assert bootstrap_interval(values) == pytest.approx(t_interval(values), abs=0.03)
-
-
 def test_the_bootstrap_is_the_same_twice_and_differs_with_the_seed():
     values = np.random.default_rng(0).normal(70, 2, size=20)
     assert bootstrap_interval(values) == bootstrap_interval(values)
@@ -66,10 +61,3 @@ def test_coverage_of_the_bootstrap(n, share):
     samples = (random.normal(size=n) for _ in range(600))
     held = [low < 0 < high for low, high in (bootstrap_interval(x, draws=500) for x in samples)]
     assert np.mean(held) == pytest.approx(share, abs=0.04)
-
-
-def test_coverage_equals_the_level():
-    """Of 1,000 intervals from three normal values, about 950 hold the true mean."""
-    random = np.random.default_rng(0)
-    held = sum(low < 0 < high for low, high in (t_interval(random.normal(size=3)) for _ in range(1000)))
-    assert 930 <= held <= 970

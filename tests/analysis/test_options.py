@@ -1,16 +1,17 @@
 """Options become values once: nothing assigns to them."""
 
 import ast
+import importlib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from roberta_small.analysis.__main__ import FIGURE_NAMES, TABLE_NAMES, build_parser, main
-from roberta_small.analysis.features import FEATURES
-from roberta_small.analysis.options import OPTIONS, Output, output_of, query_of
+from roberta_small.analysis import features
+from roberta_small.analysis.__main__ import build_parser, main, query_of
+from roberta_small.analysis.features import FEATURES, TABLES
 from roberta_small.analysis.query import Query
-from roberta_small.analysis.study import FILE_KEYS, TABLES
+from roberta_small.analysis.study_file import FILE_KEYS, read_study
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("analysis", "benchmarks", "eval", "experiments", "export", "preprocess", "roberta_small")
@@ -37,40 +38,30 @@ def test_nothing_assigns_to_parsed_options(package):
     assert not {str(path.relative_to(ROOT)): lines for path, lines in found.items() if lines}
 
 
-def test_parsed_options_are_only_passed_to_what_turns_them_into_values():
-    for path in (ROOT / "roberta_small/analysis").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and any(map(is_parsed, node.args)):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                assert name in {"query_of", "output_of", "vars", "command"}, (path, node.lineno)
+def test_options_that_are_not_given_and_a_study_file_without_keys_are_the_default_query(tmp_path):
+    (tmp_path / "study.toml").write_text("", encoding="utf-8")
+    assert read_study(tmp_path / "study.toml") == Query(file=str(tmp_path / "study.toml"))
+    for command in ("tables", "compare"):
+        assert query_of(build_parser().parse_args([command, "runs"])) == Query()
+    assert {key.replace("-", "_") for key in FILE_KEYS} <= {one.name for one in fields(Query)}
 
 
-def test_every_option_is_a_field_of_a_value():
-    known = {one.name for kind in (Query, Output) for one in fields(kind)}
-    study = {key.replace("-", "_") for key in FILE_KEYS} - {"path"}
-    assert set(OPTIONS) == (set(OPTIONS) & known) | (set(OPTIONS) & study)
-    options = build_parser().parse_args(["tables", "runs"])
-    assert (query_of(options), output_of(options)) == (Query(study=query_of(options).study), Output())
-
-
-def test_every_table_is_known_to_studies_and_named_by_one_feature():
+def test_every_feature_is_found_and_its_tables_have_one_name():
     names = [name for one in FEATURES.values() for name in one.tables]
     assert len(names) == len(set(names))
     others = {"overview", "plan", "reference"}  # of reports and `compare`
     assert {*names, *others} == set(TABLES)
+    for path in (path for one in FEATURES.values() for path in (one.table, one.figure) if path):
+        module, _, name = path.rpartition(".")
+        assert callable(getattr(importlib.import_module(f"{features.__name__}.{module}"), name))
 
 
 def test_help_lists_all_names(capsys):
-    for command, names in (("tables", TABLE_NAMES), ("figures", FIGURE_NAMES)):
+    for command, kind in (("tables", "table"), ("figures", "figure")):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         out = capsys.readouterr().out
-        assert all(f"\n  {name} " in out for name in names)
-
-
-def test_an_option_applies_if_one_of_the_tables_uses_it(runs, capsys):
-    assert main(["tables", str(runs), "--table", "seeds", "expected", "--at", "best"]) == 0
-    assert capsys.readouterr().out.count("**") == 4
+        assert all(f"\n  {name} " in out for name, one in FEATURES.items() if getattr(one, kind))
 
 
 def test_the_tables_of_a_feature_can_be_named_alone(runs, capsys):

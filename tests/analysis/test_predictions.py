@@ -60,14 +60,6 @@ def test_accuracy_without_and_on_the_duplicates(run_tree):
     assert whole == pytest.approx(row["accuracy"])
 
 
-def test_an_audit_without_duplicates_excludes_nothing(run_tree):
-    frame = accuracies(
-        read_predictions(find_runs(run_tree[0])), Overlap("test", "train", "exact", 300, frozenset())
-    )
-    assert (frame["unseen_accuracy"] == frame["accuracy"]).all()
-    assert frame["seen_accuracy"].isna().all()
-
-
 def test_the_audit_of_a_smaller_test_set_is_an_error(run_tree):
     with pytest.raises(UserError, match=r"fairseq/pretrained/seed1 .* 299 .*test.* 299 lines"):
         accuracies(
@@ -112,17 +104,6 @@ def test_paired_comparison_against_statsmodels(run_tree):
     assert np.isnan(frame.loc["mean", "p_mcnemar"])
 
 
-def test_the_bootstrap_interval_of_the_mean_is_the_normal_one(run_tree):
-    """300 examples: the percentiles are those of a normal distribution within their own noise."""
-    root, predicted_by = run_tree
-    row = compare_predictions(read_predictions(find_runs(root)), *GROUPS).iloc[-1]
-    labels = np.array(LABELS)
-    right = {key: np.array(predicted) == labels for key, predicted in predicted_by.items()}
-    each = np.mean([100.0 * right["pretrained", s] - 100.0 * right["random", s] for s in (1, 2)], axis=0)
-    half = 1.96 * each.std() / np.sqrt(300)
-    assert (row["low"], row["high"]) == pytest.approx((each.mean() - half, each.mean() + half), abs=0.35)
-
-
 def test_order_of_lines_does_not_matter(run_tree):
     root, _ = run_tree
     expected = compare_predictions(read_predictions(find_runs(root)), *GROUPS)
@@ -148,10 +129,6 @@ def test_seeds_with_different_test_sets_are_an_error(run_tree):
         compare_predictions(read_predictions(find_runs(root)), *GROUPS)
 
 
-def test_no_pairs_without_common_seeds(run_tree):
-    assert compare_predictions(read_predictions(find_runs(run_tree[0])), GROUPS[0], "fairseq/none").empty
-
-
 @pytest.mark.parametrize(
     ("predicted", "ends"),
     [
@@ -167,9 +144,3 @@ def test_without_variation_the_interval_has_a_width(tmp_path, predicted, ends):
     assert frame[["low", "high"]].iloc[0].tolist() == pytest.approx(ends, abs=0.01)
     assert frame["interval"].tolist() == ["Wilson"]
     assert any("Wilson" in note for note in examples_table(frame, "test").notes)
-
-
-def test_with_variation_there_is_no_column_of_the_kind_of_interval(run_tree):
-    frame = compare_predictions(read_predictions(find_runs(run_tree[0])), *GROUPS)
-    assert len(frame)
-    assert "interval" not in frame

@@ -1,6 +1,5 @@
 """Tables as a study presents them: labels, order, marks, bold, captions, narrow tables, one CSV per table."""
 
-import io
 import json
 import math
 import re
@@ -10,23 +9,17 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
-from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.study import TABLES
+from roberta_small.analysis.features import TABLES
 from roberta_small.common.metrics import digits
-from roberta_small.common.tables import Table, render, shortest
+from roberta_small.common.tables import shortest
 from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.prediction_files import write_predictions
-from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.printed_tables import notes_with, printed
 from tests.support.analysis.run_trees import write_run
 
 PAGE_CHARACTERS = 115
 """Characters of a row in Markdown that fit on a page in a small font."""
 LABELS = '[labels]\n"fairseq/random" = "Random & co"\n"fairseq/pretrained" = "Pretrained"\n'
-
-
-def printed(capsys, *words):
-    assert main([str(word) for word in words]) == 0
-    return capsys.readouterr().out
 
 
 def rows_of(text):
@@ -134,28 +127,6 @@ def test_digits_captions_and_labels_of_latex(runs, tmp_path, capsys):
     assert digits("accuracy") == before
 
 
-@pytest.mark.parametrize(
-    ("words", "facts"),
-    [
-        (["--format", "csv"], ("--format csv", "table1, table2", "--table", "--out")),
-        (["--table", "tabel1"], ("--table tabel1", "did you mean table1?")),
-        (["--baseline", "fairseq/x"], ("--baseline", "'fairseq/x'")),
-    ],
-)
-def test_what_needs_one_table_names_the_option_that_chooses_it(runs, capsys, words, facts):
-    assert main(["tables", str(runs), *words]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    (error,) = [line for line in err.splitlines() if line.startswith("error")]
-    assert all(fact in error for fact in facts)
-
-
-def test_a_baseline_without_a_finished_run_is_an_error(runs, capsys):
-    write_run(runs, "late", 1, [50.0], [50.0], status="failed")
-    assert main(["tables", str(runs), "--baseline", "fairseq/late"]) == 1
-    assert "'fairseq/late'" in capsys.readouterr().err
-
-
 def test_every_table_has_a_csv_file_of_its_own(with_predictions, tmp_path, capsys):
     words = ["--baseline", "fairseq/random", "--format", "csv", "--out", tmp_path / "out"]
     assert printed(capsys, "compare", with_predictions, *words) == ""
@@ -219,19 +190,3 @@ def columns_of(latex):
 )
 def test_numbers_have_the_digits_of_single_precision(value, expected):
     assert repr(float(shortest(value))) == expected
-
-
-def test_numbers_stay_within_single_precision_and_round_trip():
-    values = np.random.default_rng(1).lognormal(0, 3, 500).astype(np.float32).astype(float)
-    frame = pd.DataFrame({"value": values, "count": range(500)})
-    text = render([Table("t", "", (), frame, frame.astype(str))], "csv")
-    read = pd.read_csv(io.StringIO(text))
-    np.testing.assert_allclose(read["value"], values, rtol=2**-24)
-    assert (
-        max(
-            len(line.partition(",")[0].replace(".", "").lstrip("0").partition("e")[0].rstrip("0"))
-            for line in text.splitlines()[1:]
-        )
-        <= 8
-    )
-    assert read["count"].tolist() == list(range(500))

@@ -32,11 +32,6 @@ def test_ten_epochs_come_in_the_order_of_numbers(tmp_path):
     assert scores_of(tmp_path)["at"].tolist() == [*map(str, range(1, 11)), "best"]
 
 
-def test_scores_on_valid(runs):
-    values = scores_of(runs, "valid")
-    assert values.loc[values["at"] == "best", "value"].tolist() == [81.0, 80.0, 83.5, 62.0, 65.0, 62.5]
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_values_that_are_not_finite_are_excluded(runs, bad):
     write_run(runs, "random", 4, [50.0], [bad])
@@ -54,12 +49,6 @@ def test_a_metric_that_is_never_a_number(tmp_path):
     write_run(tmp_path, "random", 1, [float("nan")], [float("nan")])
     with pytest.raises(UserError, match=r"'.*'.*'test'.*NaN"):
         scores_of(tmp_path)
-
-
-def test_no_such_metric(runs):
-    table = load_runs(runs)
-    with pytest.raises(UserError, match="no 'mcc' on the subset 'test'"):
-        scores(table, best_checkpoints(table), "mcc")
 
 
 @pytest.mark.parametrize("ddof", [0, 1])

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.study import FILE_KEYS, WIDTHS, Study, read_study
+from roberta_small.analysis.query import WIDTHS, Query, Study
+from roberta_small.analysis.study_file import FILE_KEYS, read_study
 from roberta_small.common.errors import UserError
 from tests.support.analysis.command_words import words_of
 
@@ -17,7 +18,7 @@ KNOWN = ("bow/tfidf", "fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
 
 def overridden(study_file=None, **given):
     """The study of a file, if any, with the options that override it."""
-    return (read_study(study_file) if study_file else Study()).overridden(given)
+    return Study.of((read_study(study_file) if study_file else Query()).overridden(given), KNOWN)
 
 
 def study_file(tmp_path, text):
@@ -48,37 +49,39 @@ seeds = "Results"
 seeds = "tab:main"
 """,
     )
-    study = read_study(path).resolve(KNOWN)
+    query = read_study(path)
+    study = Study.of(query, KNOWN)
     assert set(FILE_KEYS) == {
         "groups", "exclude", "order", "baseline", "pairs", "at", "digits", "bold", "wide", "width", "labels",
         "captions", "latex-labels",
     }  # fmt: skip
     assert study.selected == ("bow/tfidf", "hf/random")
-    assert (study.baseline, study.digits, study.bold, study.wide) == ("hf/random", 1, True, True)
-    assert (study.pairs, study.at) == ((("hf/random", "bow/tfidf"),), ("5", "best"))
-    assert WIDTHS[study.width] == 3.25
+    assert (query.baseline, query.digits, query.bold, query.wide) == ("hf/random", 1, True, True)
+    assert (query.pairs, query.at) == ((("hf/random", "bow/tfidf"),), ("5", "best"))
+    assert WIDTHS[query.width] == 3.25
     assert study.label("fairseq,lr=1e-4/random") == "Random, lr 1e-4"
-    assert (study.captions, study.latex_labels) == ({"seeds": "Results"}, {"seeds": "tab:main"})
+    assert (query.captions, query.latex_labels) == ({"seeds": "Results"}, {"seeds": "tab:main"})
 
 
 def test_options_override_the_file(tmp_path):
     path = study_file(tmp_path, 'groups = ["hf/random"]\nbaseline = "hf/random"\nat = [1]\n')
-    study = overridden(study_file=path, groups=["bow/tfidf"], baseline="bow/tfidf", at=None).resolve(KNOWN)
-    assert (study.selected, study.baseline, study.at) == (("bow/tfidf",), "bow/tfidf", ("1",))
+    study = overridden(study_file=path, groups=["bow/tfidf"], baseline="bow/tfidf", at=None)
+    assert (study.selected, study.query.baseline, study.query.at) == (("bow/tfidf",), "bow/tfidf", ("1",))
 
 
 def test_the_label_of_a_method_is_part_of_that_of_its_groups():
-    study = Study(labels={"fairseq,lr=1e-4": "Faster", "../other:x,a=1/y": "There"}).resolve(KNOWN)
+    study = Study.of(Query(labels={"fairseq,lr=1e-4": "Faster", "../other:x,a=1/y": "There"}), KNOWN)
     assert study.label("fairseq,lr=1e-4/random") == "Faster/random"
     assert study.label("../other:x,a=1/y") == "There"
     assert study.label("bow/tfidf") == "bow/tfidf"
 
 
 def test_order_then_groups_then_the_rest():
-    assert Study().resolve(KNOWN).selected == KNOWN
-    assert Study(order=("hf/random",)).resolve(KNOWN).selected == ("hf/random", *KNOWN[:3])
-    study = Study(groups=("hf/random", "bow/tfidf", "fairseq/random"), order=("fairseq/random",))
-    assert study.resolve(KNOWN).selected == ("fairseq/random", "hf/random", "bow/tfidf")
+    assert Study.of(Query(), KNOWN).selected == KNOWN
+    assert Study.of(Query(order=("hf/random",)), KNOWN).selected == ("hf/random", *KNOWN[:3])
+    query = Query(groups=("hf/random", "bow/tfidf", "fairseq/random"), order=("fairseq/random",))
+    study = Study.of(query, KNOWN)
+    assert study.selected == ("fairseq/random", "hf/random", "bow/tfidf")
     frame = pd.DataFrame(
         {"arm": ["bow", "fairseq", "hf"], "init": ["tfidf", "random", "random"], "x": [1, 2, 3]}
     )
@@ -86,13 +89,13 @@ def test_order_then_groups_then_the_rest():
 
 
 def test_names_in_a_text_are_replaced_whole():
-    study = Study(labels={"fairseq/random": "R", "fairseq,lr=1e-4/random": "$F$"}).resolve(KNOWN)
+    study = Study.of(Query(labels={"fairseq/random": "R", "fairseq,lr=1e-4/random": "$F$"}), KNOWN)
     text = "fairseq/random, fairseq,lr=1e-4/random/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
     assert study.relabel(text) == "R, $F$/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
 
 
 def test_labels_with_a_comma_are_quoted_in_a_text():
-    study = Study(labels={"fairseq/random": "Random, 1e-5"}).resolve(KNOWN)
+    study = Study.of(Query(labels={"fairseq/random": "Random, 1e-5"}), KNOWN)
     assert study.relabel("fairseq/random, hf/random") == "“Random, 1e-5”, hf/random"
 
 
@@ -160,32 +163,30 @@ def test_files_that_cannot_be_read(tmp_path):
 )
 def test_a_name_that_no_group_has_is_one_error_with_the_nearest_name(given, facts):
     with pytest.raises(UserError) as error:
-        Study(path="study.toml", **given).resolve(KNOWN)
+        Study.of(Query(file="study.toml", **given), KNOWN)
     assert all(fact in str(error.value) for fact in ("study.toml", *facts)), error.value
 
 
 def test_groups_on_the_command_line_replace_the_pairs_of_the_file(tmp_path):
     path = study_file(tmp_path, 'pairs = [["hf/random", "bow/tfidf"]]')
-    assert overridden(study_file=path).resolve(KNOWN).pairs
-    assert not overridden(study_file=path, groups=["bow/tfidf"]).resolve(KNOWN).pairs
+    assert overridden(study_file=path).query.pairs
+    assert not overridden(study_file=path, groups=["bow/tfidf"]).query.pairs
 
 
 def test_an_error_names_the_option_or_the_file_that_contains_the_name(tmp_path):
     path = study_file(tmp_path, 'groups = ["a/b"]')
     with pytest.raises(UserError, match=r"study\.toml, groups: "):
-        overridden(study_file=path).resolve(KNOWN)
+        overridden(study_file=path)
     with pytest.raises(UserError, match=r"^--groups: "):
-        overridden(study_file=path, groups=["c/d"]).resolve(KNOWN)
+        overridden(study_file=path, groups=["c/d"])
 
 
 def test_groups_of_other_folders_are_only_for_commands_that_read_them():
-    study = Study(groups=("hf/random", "runs2:hf/random")).resolve(KNOWN, folders=True)
+    study = Study.of(Query(groups=("hf/random", "runs2:hf/random")), KNOWN, folders=True)
     assert study.selected == ("hf/random",)
 
 
-@pytest.mark.parametrize(
-    "command", ["tables", "seeds", "expected", "best-settings", "figures", "report", "compare"]
-)
+@pytest.mark.parametrize("command", ["tables", "figures", "report", "compare"])
 def test_every_command_reads_the_file_and_stops_before_it_writes(runs, tmp_path, capsys, command):
     path = study_file(tmp_path, 'groups = ["fairseq/randm"]')
     out = tmp_path / "out"

@@ -7,11 +7,11 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.query import Query, Selection
+from roberta_small.analysis.query import WIDTHS, Query, Study
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.page import figures
-from roberta_small.analysis.study import WIDTHS, Study
-from roberta_small.analysis.style import grid, paper, style_indices
+from roberta_small.analysis.selection import Selection
+from roberta_small.analysis.style import grid, group_styles, paper, styles
 from tests.support.analysis.command_words import study_words
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.run_trees import write_run
@@ -30,10 +30,10 @@ def four(runs):
     return runs
 
 
-def selection_of(root, study, **more):
-    runs = find_runs(root)
-    study = study.resolve(run.group for run in runs)
-    return Selection.of(study.select(runs), Query(study=study, test_size=2000, **more))
+def selection_of(root, **more):
+    runs, query = find_runs(root), Query(test_size=2000, **more)
+    study = Study.of(query, (run.group for run in runs))
+    return Selection.of([run for run in runs if run.group in study.selected], query, study)
 
 
 def colors_of(selection):
@@ -44,7 +44,7 @@ def colors_of(selection):
             for line in panel.get_lines():
                 label = line.get_label().removesuffix(" seeds)").removesuffix(" seed)")
                 group = label.rpartition(" (")[0] or label
-                if group in found or group in selection.query.study.labels.values():
+                if group in found or group in selection.study.query.labels.values():
                     found.setdefault(group, set()).add(to_hex(line.get_color()))
         if name.endswith("_seeds"):
             (panel,) = figure.axes
@@ -59,27 +59,26 @@ LABELS = dict(zip(GROUPS, ("Bag", "Pre", "Rand", "Other"), strict=True))
 
 
 def test_a_group_has_one_color_in_all_figures_whatever_else_is_shown(four):
-    everything = colors_of(selection_of(four, Study(labels=LABELS)))
+    everything = colors_of(selection_of(four, labels=LABELS))
     assert set(everything) == set(LABELS.values())
     assert all(len(colors) == 1 for colors in everything.values()), everything
     assert len(set.union(*everything.values())) == 4
     for group in GROUPS:
-        others = colors_of(selection_of(four, Study(labels=LABELS, exclude=(group,), order=GROUPS[::-1])))
+        others = colors_of(selection_of(four, labels=LABELS, exclude=(group,), order=GROUPS[::-1]))
         assert others == {name: color for name, color in everything.items() if name != LABELS[group]}
 
 
 def test_a_method_or_setting_has_the_style_of_its_first_group():
-    study = Study().resolve(["fairseq/random", "fairseq,lr=1/random", "hf/random"])
-    assert style_indices(["hf", "fairseq"], study, lambda group: group.split("/")[0]) == {
-        "hf": 2,
-        "fairseq": 0,
-    }
-    assert style_indices(["z", "a"], study) == {"z": 4, "a": 3}
+    study = Study.of(Query(), ["fairseq/random", "fairseq,lr=1/random", "hf/random"])
+    style_of = list(styles("01234").values())
+    found = group_styles(["hf", "fairseq"], study, lambda group: group.split("/")[0])
+    assert found == {"hf": style_of[2], "fairseq": style_of[0]}
+    assert group_styles(["z", "a"], study) == {"z": style_of[4], "a": style_of[3]}
 
 
 def test_labelled_groups_share_the_panels_in_the_order_of_the_study(four):
-    study = Study(labels=LABELS, groups=("hf/random", "bow/tfidf", "fairseq/random"))
-    drawn = dict(figures(selection_of(four, study)))
+    groups = ("hf/random", "bow/tfidf", "fairseq/random")
+    drawn = dict(figures(selection_of(four, labels=LABELS, groups=groups)))
     curves = drawn["accuracy_per_epoch"]
     assert [panel.get_title() for panel in curves.axes] == ["valid", "test"]
     (legend,) = curves.subfigs[0].legends
@@ -93,7 +92,7 @@ def test_labelled_groups_share_the_panels_in_the_order_of_the_study(four):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_figures_for_a_paper_have_the_width_of_a_column_and_readable_fonts(four, width):
     with paper(width):
-        for name, figure in figures(selection_of(four, Study(labels=LABELS), chance=50.0)):
+        for name, figure in figures(selection_of(four, labels=LABELS, chance=50.0)):
             assert figure.get_figwidth() == WIDTHS[width], name
             assert figure.get_figheight() <= 9, name
             figure.draw_without_rendering()
@@ -123,20 +122,12 @@ def test_width_and_format_of_figures(four, tmp_path):
     assert b'width="234pt"' in (tmp_path / "out" / "accuracy_seeds.svg").read_bytes()
 
 
-def test_the_study_file_sets_the_width(four, tmp_path):
-    (tmp_path / "study.toml").write_text('width = "two-column"\n', encoding="utf-8")
-    words = ["figures", str(four), "--out", str(tmp_path / "out"), "--study", str(tmp_path / "study.toml")]
-    assert main(words) == 0
-    png = (tmp_path / "out" / "accuracy_per_epoch.png").read_bytes()
-    assert struct.unpack(">I", png[16:20])[0] == 6.75 * 200
-
-
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 def test_a_legend_of_many_groups_does_not_cover_the_panels(runs, width):
     names = {f"fairseq/init{number}": f"Initialization number {number}, 1e-4" for number in range(14)}
     for name in names:
         write_run(runs, name.partition("/")[2], 1, [50.0, 60.0], [50.0, 60.0])
-    selection = selection_of(runs, Study(labels=names))
+    selection = selection_of(runs, labels=names)
     with paper(width):
         _, figure = next(figures(selection))
         figure.draw_without_rendering()

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from roberta_small.analysis.predictions import accuracies, read_predictions
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import Selection
+from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.query import NO_STUDY, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN
 from roberta_small.analysis.scoring import BEST, at_best, best_checkpoints
-from roberta_small.analysis.study import NO_STUDY, Study, names_of
+from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import finish, legend_below, literal, paper_inches, wrap
-from roberta_small.common.data_folder import Overlap, read_overlap
+from roberta_small.common.data_folder import Overlap
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.metrics import number
 from roberta_small.common.statistics import (
@@ -160,7 +160,12 @@ def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Fig
     omitted if there are more than `FEW` classes. Of more than `MOST` classes, those with the most errors are
     shown, and all others together in the last row and column.
     """
-    shown = _classes_shown(predictions)
+    shown = list(predictions["label"].cat.categories)
+    if len(shown) > MOST:
+        wrong = predictions[~predictions["correct"]]
+        errors = wrong["label"].value_counts() + wrong["predicted"].value_counts()
+        chosen = set(errors.sort_values(ascending=False, kind="stable").index[:MOST_CONFUSED])
+        shown = [name for name in shown if name in chosen]
     many = len(shown) > FEW
     figure, panels = _panels(predictions, len(shown) * CELL_INCHES + 1.6 if many else PANEL_INCHES, study)
     for panel, title, group in panels:
@@ -169,10 +174,14 @@ def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Fig
         total = counts.sum(axis=1)
         fraction_CC = counts.div(total.where(total > 0), axis=0)
         image = panel.imshow(fraction_CC, cmap="cividis", vmin=0, vmax=1)
-        if many:
-            _write_percentages(panel, fraction_CC)
-        else:
-            _write_cells(panel, fraction_CC, counts)
+        font = 6 if many else 10 if len(classes) <= 3 and paper_inches() is None else 7
+        for (row, column), fraction in np.ndenumerate(fraction_CC.to_numpy()):
+            if fraction >= (0.005 if many else 0):  # not NaN; of many classes, not those near zero
+                percent = f"{100 * fraction:.0f}"
+                panel.text(
+                    column, row, percent if many else f"{percent} %\n{counts.iat[row, column]:.4g}",
+                    ha="center", va="center", fontsize=font, color="black" if fraction > 0.5 else "white",
+                )  # fmt: skip
         names = [literal(_short(name)) if many else wrap(name, 12) for name in classes]
         size = 7 if many else None
         widest = max(len(line) for name in names for line in name.split("\n"))
@@ -185,11 +194,6 @@ def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Fig
     shrink, aspect = (0.5, 40) if many else (0.8, 20)
     figure.colorbar(image, ax=figure.axes, label="fraction of the true class", shrink=shrink, aspect=aspect)
     return figure
-
-
-def has_many_classes(predictions: pd.DataFrame) -> bool:
-    """Whether a confusion matrix of the frame of `read_predictions` is too large to compare its cells."""
-    return len(predictions["label"].cat.categories) > FEW
 
 
 def draw_confused_pairs(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
@@ -263,7 +267,7 @@ def draw_reliability(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> F
 
 def _panels(
     predictions: pd.DataFrame, inches: float, study: Study
-) -> tuple[Figure, Iterator[tuple[Axes, str, pd.DataFrame]]]:
+) -> tuple[Figure, list[tuple[Axes, str, pd.DataFrame]]]:
     """A figure, and (panel, title, predictions) for each group."""
     from matplotlib.figure import Figure
 
@@ -282,28 +286,12 @@ def _panels(
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(groups) :]:
         panel.remove()
-    return figure, (
-        (panel, _title(study.label(name), count(group["seed"].nunique(), "seed"), characters), group)
-        for panel, (name, group) in zip(panels, groups, strict=False)
-    )
-
-
-def _title(name: str, seeds: str, characters: int) -> str:
-    """The name and the number of seeds, which is not broken."""
-    lines = wrap(name, characters)
-    fits = len(lines.split("\n")[-1]) + len(seeds) + 3 <= characters
-    return f"{lines}{' ' if fits else chr(10)}({seeds})"
-
-
-def _classes_shown(predictions: pd.DataFrame) -> list[str]:
-    """All classes in order, or of more than `MOST` those that are in the most errors, over all groups."""
-    classes = list(predictions["label"].cat.categories)
-    if len(classes) <= MOST:
-        return classes
-    wrong = predictions[~predictions["correct"]]
-    errors = wrong["label"].value_counts() + wrong["predicted"].value_counts()
-    chosen = set(errors.sort_values(ascending=False, kind="stable").index[:MOST_CONFUSED])
-    return [name for name in classes if name in chosen]
+    titled = []
+    for panel, (name, group) in zip(panels, groups, strict=False):
+        lines, seeds = wrap(study.label(name), characters), count(group["seed"].nunique(), "seed")
+        fits = len(lines.split("\n")[-1]) + len(seeds) + 3 <= characters  # "(3 seeds)" is not broken
+        titled.append((panel, f"{lines}{' ' if fits else chr(10)}({seeds})", group))
+    return figure, titled
 
 
 def _merged(counts: pd.DataFrame, shown: list[str]) -> pd.DataFrame:
@@ -324,32 +312,11 @@ def _short(name: str) -> str:
     return f"{name[:half]}…{name[-(NAME_CHARACTERS - half - 1) :]}"
 
 
-def _write_percentages(panel: Axes, fraction_CC: pd.DataFrame) -> None:
-    """Write whole percentages into the cells of many classes, without the zeros."""
-    for (row, column), fraction in np.ndenumerate(fraction_CC.to_numpy()):
-        if fraction >= 0.005:
-            panel.text(
-                column, row, f"{100 * fraction:.0f}", ha="center", va="center", fontsize=6,
-                color="black" if fraction > 0.5 else "white",
-            )  # fmt: skip
-
-
-def _write_cells(panel: Axes, fraction_CC: pd.DataFrame, counts: pd.DataFrame) -> None:
-    size = 10 if len(fraction_CC) <= 3 and paper_inches() is None else 7
-    for row in range(len(fraction_CC)):
-        for column in range(len(fraction_CC)):
-            fraction = fraction_CC.iat[row, column]
-            if fraction == fraction:
-                text = f"{100 * fraction:.0f} %\n{counts.iat[row, column]:.4g}"
-                panel.text(
-                    column, row, text, ha="center", va="center", fontsize=size,
-                    color="black" if fraction > 0.5 else "white",
-                )  # fmt: skip
-
-
-def _compute(selection: Selection) -> Computed:
-    query = selection.query
-    for split in [query.split] if query.split else dict.fromkeys([REPORTED, query.reported]):
+def compute(selection: Selection) -> Computed:
+    """The table of the requested split, or of test or the reported one; raises `UserError` without files."""
+    study = selection.study
+    requested = study.query.split
+    for split in [requested] if requested else dict.fromkeys([REPORTED, study.split]):
         predictions = read_predictions(selection.runs, split)
         if len(predictions):
             break
@@ -358,7 +325,7 @@ def _compute(selection: Selection) -> Computed:
             f"no run has a file predictions-{split}.jsonl with one known class per text; write it with "
             "roberta-small evaluate --write-predictions"
         )
-    overlap = read_overlap(query.audit, split, notion=query.duplicates) if query.audit else None
+    overlap = selection.overlap_of(split)
     data = accuracies(predictions, overlap)
     values = data.assign(group=names_of(data), at=BEST, value=data["accuracy"])
     return Computed([accuracy_table(data, logged_accuracy(selection, split), split, overlap)], values)
@@ -366,12 +333,12 @@ def _compute(selection: Selection) -> Computed:
 
 def logged_accuracy(selection: Selection, split: str) -> pd.DataFrame | None:
     """The logged accuracy at the best checkpoints, which do not depend on the predicted split."""
-    table, query = selection.table, selection.query
+    table, study, query = selection.table, selection.study, selection.study.query
     if not ((table["subset"] == split) & (table["metric"] == ACCURACY)).any():
         return None
     best = best_checkpoints(
-        table, query.metric, ties=query.ties, by=query.by, subset=query.subset, direction=query.direction,
-        reported=None if query.split else query.reported,
+        table, study.metric, ties=query.ties, by=study.by, subset=study.choose_on, direction=query.direction,
+        reported=None if query.split else study.split,
     )  # fmt: skip
     return at_best(table, best, ACCURACY, split)
 
@@ -381,14 +348,6 @@ def draw_predictions_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
     predictions, study = selection.predictions, selection.study
     if len(predictions):
         yield "confusion", draw_confusion(predictions, study=study)
-        if has_many_classes(predictions):
+        if len(predictions["label"].cat.categories) > FEW:  # too many cells to compare
             yield "confused_pairs", draw_confused_pairs(predictions, study=study)
         yield "reliability", draw_reliability(predictions, study=study)
-
-
-ACCURACY_TABLE = Feature(
-    "accuracy from prediction files, with and without duplicates of train",
-    ("accuracy",),
-    _compute,
-)
-PREDICTIONS = Feature("confusion matrices and reliability, from prediction files", draw=draw_predictions_of)

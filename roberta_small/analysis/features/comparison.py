@@ -12,10 +12,10 @@ from roberta_small.analysis.compare import ALPHA, EXACT_UP_TO, PERMUTATIONS, POW
 from roberta_small.analysis.features.seeds import AT, left_out_notes
 from roberta_small.analysis.predictions import compare_all_predictions
 from roberta_small.analysis.published import reference_table
-from roberta_small.analysis.query import Query, ResolvedQuery, Selection, select
+from roberta_small.analysis.query import Query, Study
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import BEST
-from roberta_small.analysis.study import NO_STUDY, Study
+from roberta_small.analysis.selection import Selection, select
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import escaped
 from roberta_small.common.metrics import ACCURACIES, label, number
@@ -46,41 +46,42 @@ NO_VARIATION = (
 )
 
 
-def compare_selected(source: str, query: Query, pattern: str | None = None) -> tuple[Selection, list[Table]]:
-    """The runs below `source`, and the tables of `compare` for the groups of the study and published results.
+def compare_selected(source: str, query: Query, pattern: str | None = None) -> tuple[Study, list[Table]]:
+    """The study of the runs below `source`, and the tables of `compare` for its groups and published results.
 
     Groups may be in other folders. Raises `UserError` as `select`, and if there is nothing to compare.
     """
-    study = query.study
-    if study.pairs and {"groups", "pairs"} <= set(study.options):
+    if query.pairs and {"groups", "pairs"} <= set(query.options):
         raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
-    if not (study.groups or study.exclude or study.baseline or study.pairs or query.reference):
+    if not (query.groups or query.exclude or query.baseline or query.pairs or query.reference):
         known = list(dict.fromkeys(run.group for run in find_runs(source, pattern)))
         raise UserError(
             "compare: give two groups (--groups A B), a file of published results (--reference FILE), or "
             f"both; {source} contains {enumerate_some(known, 20)}"
         )
     selection = select(source, query, pattern=pattern, folders=True)
-    groups, pairs = _compared(selection.study)
+    study = selection.study
+    groups, pairs = _compared(study)
     tables = _group_tables(selection, groups, pairs, pattern) if groups else []
     if selection.reference is not None:
-        tables.append(reference_table(selection.reference, selection.reference_name, selection.query.note))
-    return selection, tables
+        tables.append(reference_table(selection.reference, selection.reference_name, study.note))
+    return study, tables
 
 
 def _compared(study: Study) -> tuple[list[str], list[tuple[str, str]] | None]:
     """The groups to compare, and the pairs of them; None for all pairs."""
-    pairs = list(study.pairs) or None
+    query = study.query
+    pairs = list(query.pairs) or None
     if pairs:
         groups = list(dict.fromkeys(group for pair in pairs for group in pair))
-    elif study.groups:
-        groups = study.ordered(name for name in study.groups if name not in study.exclude)
+    elif query.groups:
+        groups = study.ordered(name for name in query.groups if name not in query.exclude)
     else:
-        groups = list(study.selected) if study.exclude or study.baseline else []
-    if study.baseline and not pairs:
-        others = [group for group in groups if group != study.baseline]
-        pairs = [(group, study.baseline) for group in others]
-        groups = [*others, study.baseline]
+        groups = list(study.selected) if query.exclude or query.baseline else []
+    if query.baseline and not pairs:
+        others = [group for group in groups if group != query.baseline]
+        pairs = [(group, query.baseline) for group in others]
+        groups = [*others, query.baseline]
     if groups and len(set(groups)) < 2:
         raise UserError(
             f"--groups: '{groups[0]}' is a single group; compare at least two of {', '.join(study.known)}"
@@ -92,10 +93,15 @@ def _group_tables(
     selection: Selection, groups: Sequence[str], pairs: list[tuple[str, str]] | None, pattern: str | None
 ) -> list[Table]:
     """Comparison over seeds, seeds needed, and comparison by example if there are prediction files."""
-    query = selection.query
+    study = selection.study
+    # In another folder: the same metrics and splits, and all groups with their own names.
+    elsewhere = replace(
+        study.query, metric=study.metric, by=study.by, choose_on=study.choose_on, split=study.split,
+        groups=(), exclude=(), order=(), baseline=None, pairs=(), labels={}, reference=None,
+    )  # fmt: skip
     values, predictions, left_out = [selection.values], [selection.predictions], [*selection.diverged]
     for folder in dict.fromkeys(group.rpartition(":")[0] for group in groups if ":" in group):
-        other = select(folder, replace(query, study=NO_STUDY, reference=None), pattern=pattern)
+        other = select(folder, elsewhere, pattern=pattern)
         prefix = f"{escaped(folder)}:"
         values.append(other.values.assign(group=prefix + other.values["group"]))
         predictions.append(other.predictions.assign(group=prefix + other.predictions["group"]))
@@ -103,13 +109,13 @@ def _group_tables(
     groups = [escaped(group) for group in groups]
     pairs = None if pairs is None else [(escaped(a), escaped(b)) for a, b in pairs]
     data = compare_groups(
-        pd.concat(values, ignore_index=True), groups, pairs=pairs, at=query.study.points(),
-        pairing=query.pairing, detect=query.difference, lower=query.lower,
+        pd.concat(values, ignore_index=True), groups, pairs=pairs, at=study.points(),
+        pairing=study.query.pairing, detect=study.difference, lower=study.lower,
     )  # fmt: skip
     left_out = [name for name in left_out if name.rpartition("/")[0] in groups]
-    tables = [comparison_table(data, query, left_out=left_out), plan_table(data, query.metric)]
-    if query.metric in ACCURACIES:
-        tables += examples_tables(pd.concat(predictions, ignore_index=True), groups, pairs, query.reported)
+    tables = [comparison_table(data, study, left_out=left_out), plan_table(data, study.metric)]
+    if study.metric in ACCURACIES:
+        tables += examples_tables(pd.concat(predictions, ignore_index=True), groups, pairs, study.split)
     return tables
 
 
@@ -121,9 +127,9 @@ def examples_tables(
     return [examples_table(examples, split)] if len(examples) else []
 
 
-def comparison_table(data: pd.DataFrame, query: ResolvedQuery, *, left_out: Sequence[str] = ()) -> Table:
+def comparison_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str] = ()) -> Table:
     """Differences, intervals and tests of the frame of `compare_groups`; `left_out` as in `spread_table`."""
-    metric, subset = query.metric, query.reported
+    metric, subset = study.metric, study.split
     family, one_point = len(data), data["at"].nunique() == 1
     p_columns = {}
     for name, key in TESTS.items():
@@ -149,20 +155,26 @@ def comparison_table(data: pd.DataFrame, query: ResolvedQuery, *, left_out: Sequ
             "P(A beats B)": ["–" if math.isnan(p) else f"{p:.2f}" for p in data["p_a_beats_b"]],
         }
     )
+    dropped = [
+        f"Excluded, without a pair: {row[side]}, seeds {row[f'dropped_{side}']}."
+        for row in rows
+        for side in ("a", "b")
+        if row[f"dropped_{side}"]
+    ]
     return Table(
         name="comparison",
         caption=f"{subset.capitalize()} {label(metric)}{_at(data) if one_point else ''}: A against B",
         notes=(
-            query.note,
+            study.note,
             "All tests are two-sided." if one_point else f"{AT} All tests are two-sided.",
             *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
             *_holm_notes(data),
-            *_dropped_notes(rows),
+            *dict.fromkeys(dropped),
             *left_out_notes(left_out),
             *_floor_notes(data),
             "The inference is over seeds on this test set, not over test sets.",
         ),
-        data=data.assign(metric=metric, subset=subset, level=LEVEL, best_checkpoint=query.note),
+        data=data.assign(metric=metric, subset=subset, level=LEVEL, best_checkpoint=study.note),
         shown=shown,
         wide=(
             *(("at",) if one_point else ()), "design", "mean A", "mean B",
@@ -262,16 +274,6 @@ def _holm_notes(data: pd.DataFrame) -> list[str]:
         return [f"Holm: adjusted over the {made['t']} rows, for each test."]
     each = ", ".join(f"{name} {number}" for name, number in made.items())
     return [f"Holm: adjusted, for each test, over the rows to which it applies ({each})."]
-
-
-def _dropped_notes(rows: list[dict]) -> list[str]:
-    """The unpaired runs that a paired comparison excludes, once for each group."""
-    notes = {}
-    for row in rows:
-        for side in ("a", "b"):
-            if seeds := row[f"dropped_{side}"]:
-                notes[row[side], seeds] = f"Excluded, without a pair: {row[side]}, seeds {seeds}."
-    return list(notes.values())
 
 
 def _floor_notes(data: pd.DataFrame) -> list[str]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import ResolvedQuery, Selection
+from roberta_small.analysis.presentation import Computed
 from roberta_small.analysis.read.long_table import GROUP, RUN
+from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import finish, legend_below, literal, styles, wrap
 from roberta_small.common.metrics import label, number
 from roberta_small.common.statistics import mean_std
@@ -39,50 +39,56 @@ def measured_runs(selection: Selection) -> pd.DataFrame:
     return selection.best[[*RUN, "valid", "test"]].merge(pd.DataFrame(rows), on=RUN, how="left")
 
 
-def cost_table(runs: pd.DataFrame, query: ResolvedQuery) -> Table:
-    """Means over the seeds of each arm and init; `data` has one row per run."""
+def compute(selection: Selection) -> Computed:
+    """The table: means over the seeds of each arm and init; `data` has one row per run."""
+    runs, study = measured_runs(selection), selection.study
     shown, groups = [], []
     for (arm, init), group in runs.groupby(GROUP):
-        score, std = mean_std(group["test"], query.ddof)
+        score, std = mean_std(group["test"], study.query.ddof)
         mean = group[[*MEASURED]].mean()
-        spread = f" ± {number(std, query.metric)}" if len(group) > 1 else ""
+        percent = 100 * mean["trainable_parameters"] / mean["parameters"]
+        spread = f" ± {number(std, study.metric)}" if len(group) > 1 else ""
         groups.append(f"{arm}/{init}")
         shown.append(
             {
                 "arm": arm,
                 "init": init,
                 "seeds": str(len(group)),
-                f"{query.reported} {label(query.metric)}": f"{number(score, query.metric)}{spread}",
+                f"{study.split} {label(study.metric)}": f"{number(score, study.metric)}{spread}",
                 "trained parameters": whole(mean["trainable_parameters"]),
-                "of all (%)": _percent(mean["trainable_parameters"], mean["parameters"]),
+                "of all (%)": "–" if math.isnan(percent) else f"{percent:.2f}",
                 "seconds": whole(mean["seconds"]),
                 "CPU seconds": whole(mean["cpu_seconds"]),
                 "peak memory (MiB)": whole(mean["peak_memory_bytes"] / MIB),
             }
         )
-    return Table(
+    table = Table(
         name="cost",
-        caption=f"{query.metric.replace('_', ' ').capitalize()} at the best validation, and what training "
+        caption=f"{study.metric.replace('_', ' ').capitalize()} at the best validation, and what training "
         "took: mean over seeds",
         notes=(
-            query.note,
-            f"±: {query.std_note} over seeds.",
+            study.note,
+            f"±: {study.std_note} over seeds.",
             "seconds: of the whole run, with loading and validation; CPU seconds: of all threads. Peak "
             "memory: resident memory of the process, or GPU memory allocated by PyTorch. –: not recorded in "
             "the manifest.",
         ),
-        data=runs.assign(metric=query.metric, ddof=query.ddof),
+        data=runs.assign(metric=study.metric, ddof=study.query.ddof),
         shown=pd.DataFrame(shown),
         groups=tuple(groups),
     )
+    return Computed([table])
 
 
-def draw_cost(runs: pd.DataFrame, query: ResolvedQuery) -> Figure:
-    """The score of each run against its trained parameters, on a logarithmic axis."""
+def draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
+    """The score of each run against its trained parameters, on a logarithmic axis, if they are known."""
     from matplotlib.figure import Figure
 
+    runs, study = measured_runs(selection), selection.study
     known = runs[runs["trainable_parameters"].notna()]
-    style_of = styles(query.study.ordered(f"{arm}/{init}" for arm, init in known.groupby(GROUP).groups))
+    if known.empty:
+        return
+    style_of = styles(study.ordered(f"{arm}/{init}" for arm, init in known.groupby(GROUP).groups))
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     panel = figure.subplots()
     for (arm, init), group in known.groupby(GROUP):
@@ -90,32 +96,15 @@ def draw_cost(runs: pd.DataFrame, query: ResolvedQuery) -> Figure:
         panel.plot(
             group["trainable_parameters"], group["test"], linestyle="none", marker=style["marker"],
             color=style["color"], alpha=0.8, markeredgecolor="white", markersize=7,
-            label=wrap(query.study.label(f"{arm}/{init}")),
+            label=wrap(study.label(f"{arm}/{init}")),
         )  # fmt: skip
         x, mean = group["trainable_parameters"].mean(), group["test"].mean()
         panel.plot([x / 1.25, x * 1.25], [mean, mean], color=style["color"], linewidth=2)
     panel.set_xscale("log")
     panel.set_xlim(known["trainable_parameters"].min() / 3, known["trainable_parameters"].max() * 3)
     panel.set_xlabel("trained parameters")
-    panel.set_ylabel(literal(f"{query.reported} {label(query.metric)}"))
+    panel.set_ylabel(literal(f"{study.split} {label(study.metric)}"))
     panel.set_title("A mark for each seed, a bar for their mean", fontsize="medium", loc="left")
     finish(panel, "both")
     legend_below(figure)
-    return figure
-
-
-def _percent(part: float, total: float) -> str:
-    return "–" if math.isnan(part) or math.isnan(total) else f"{100 * part / total:.2f}"
-
-
-def _compute(selection: Selection) -> Computed:
-    return Computed([cost_table(measured_runs(selection), selection.query)])
-
-
-def _draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
-    runs = measured_runs(selection)
-    if runs["trainable_parameters"].notna().any():
-        yield f"{selection.query.metric}_and_parameters", draw_cost(runs, selection.query)
-
-
-COST = Feature("score and cost: trained parameters, seconds, peak memory", ("cost",), _compute, _draw)
+    yield f"{study.metric}_and_parameters", figure

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from roberta_small.analysis.presentation import Feature
-from roberta_small.analysis.query import Selection
+from roberta_small.analysis.query import NO_STUDY, Study, arm_of, names_of
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, SELECTING, usual_or_only
 from roberta_small.analysis.scoring import BEST, at_validations, per_epoch
-from roberta_small.analysis.study import NO_STUDY, Study, arm_of, names_of
+from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import (
     Style,
     finish,
@@ -68,13 +67,20 @@ def draw_curves(
     subsets = list(
         dict.fromkeys([usual_or_only(SELECTING, logged), reported or usual_or_only(REPORTED, logged)])
     )
-    study = study.resolved_for(table)
-    shared = bool(study.labels) or paper_inches() is not None
+    shared = bool(study.query.labels) or paper_inches() is not None
     values = {subset: at_validations(table, subset, metric) for subset in subsets}
     means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in subsets}
-    groups, flat = _curves_and_lines(pd.concat(values.values()), study)
+    # Arms with a single validation are lines, unless all have only one.
+    pooled = pd.concat(values.values())
+    epochs = pooled.groupby("arm", sort=False)["epoch"].max()
+    flat_arms = set(epochs.index[(epochs == 1) & (epochs.max() > 1)])
+    drawn = study.ordered(names_of(pooled[GROUP].drop_duplicates().sort_values(GROUP)))
+    flat = [group for group in drawn if arm_of(group) in flat_arms]
+    groups = [group for group in drawn if group not in flat]
     style_of = group_styles([*groups, *flat], study)
-    rows = [groups] if shared else _by_arm(groups)
+    arms = dict.fromkeys(map(arm_of, groups))
+    of_arm = [[group for group in groups if arm_of(group) == arm] for arm in arms]
+    rows = [groups] if shared else of_arm
 
     columns, (width, height) = grid(len(subsets), PANEL_INCHES)
     figure = Figure(figsize=(width, height * len(rows)), layout="constrained")
@@ -96,7 +102,10 @@ def draw_curves(
             label_panel(panel, wrap(title, 40), label(metric))
         spread = "bar" if bars else "band"
         legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
-    share_scale(figure)
+    # One vertical range for all panels, which are in different subfigures.
+    low, high = zip(*(panel.get_ylim() for panel in figure.axes), strict=True)
+    for panel in figure.axes:
+        panel.set_ylim(min(low), max(high))
     return figure
 
 
@@ -116,7 +125,12 @@ def draw_lines(
     """
     rows = list(means[["arm", "init", "mean"]].itertuples(index=False))
     style_of = group_styles([f"{row.arm}/{row.init}" for row in rows], study)
-    places = _places(panel, [row.mean for row in rows])
+    # The number of a line is shifted to the left, by widths, if it would overlap that of the line above.
+    low, high = panel.get_ylim()
+    places = [0] * len(rows)
+    for above, index in pairwise(sorted(range(len(rows)), key=lambda index: -rows[index].mean)):
+        if rows[above].mean - rows[index].mean < NUMBER_HEIGHT * (high - low):
+            places[index] = places[above] + 1
     for index, ((arm, init, mean), place) in enumerate(zip(rows, places, strict=True)):
         color = (color_of or {}).get(arm, style_of[f"{arm}/{init}"]["color"])
         name = wrap(study.label(f"{arm}/{init}")) if named else None
@@ -126,32 +140,6 @@ def draw_lines(
             xytext=(-NUMBER_POINTS * place, 2), textcoords="offset points", ha="right", va="bottom",
             fontsize="small", color=color,
         )  # fmt: skip
-
-
-def _places(panel: Axes, heights: Sequence[float]) -> list[int]:
-    """For each line, how many widths its number is shifted to the left to avoid overlaps."""
-    low, high = panel.get_ylim()
-    order = sorted(range(len(heights)), key=lambda index: -heights[index])
-    places = [0] * len(heights)
-    for above, index in pairwise(order):
-        if heights[above] - heights[index] < NUMBER_HEIGHT * (high - low):
-            places[index] = places[above] + 1
-    return places
-
-
-def _curves_and_lines(pooled: pd.DataFrame, study: Study) -> tuple[list[str], list[str]]:
-    """The groups drawn as curves, and those of arms with a single validation, unless all have only one."""
-    epochs = pooled.groupby("arm", sort=False)["epoch"].max()
-    flat_arms = set(epochs.index[(epochs == 1) & (epochs.max() > 1)])
-    groups = study.ordered(names_of(pooled[GROUP].drop_duplicates().sort_values(GROUP)))
-    flat = [group for group in groups if arm_of(group) in flat_arms]
-    return [group for group in groups if group not in flat], flat
-
-
-def _by_arm(groups: Sequence[str]) -> list[list[str]]:
-    """The groups of each arm."""
-    arms = dict.fromkeys(map(arm_of, groups))
-    return [[group for group in groups if arm_of(group) == arm] for arm in arms]
 
 
 def _of(groups: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
@@ -225,23 +213,11 @@ def label_panel(panel: Axes, title: str, quantity: str) -> None:
     finish(panel)
 
 
-def share_scale(figure: Figure) -> None:
-    """Set the same vertical range for all panels, which are in different subfigures."""
-    limits = [panel.get_ylim() for panel in figure.axes]
-    for panel in figure.axes:
-        panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-
-
 def draw_curves_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
     """`draw_curves` of the metric."""
-    query = selection.query
-    yield (
-        f"{query.metric}_per_epoch",
-        draw_curves(
-            selection.table, query.metric, ddof=query.ddof, chance=query.chance,
-            reference=selection.reference, reported=query.reported, study=selection.study,
-        ),
+    study, query = selection.study, selection.study.query
+    figure = draw_curves(
+        selection.table, study.metric, ddof=query.ddof, chance=query.chance, reference=selection.reference,
+        reported=study.split, study=study,
     )  # fmt: skip
-
-
-CURVES = Feature("learning curves", draw=draw_curves_of)
+    yield f"{study.metric}_per_epoch", figure

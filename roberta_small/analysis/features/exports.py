@@ -14,12 +14,12 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import Selection
+from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.query import names_of
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.analysis.scoring import at_best, summarize
-from roberta_small.analysis.study import names_of
+from roberta_small.analysis.selection import Selection
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.label_kinds import KINDS
 from roberta_small.common.metrics import LOSS, digits, in_percent, logged
@@ -46,36 +46,36 @@ def model_index(selection: Selection) -> str:
     Raises `UserError` for language models, without a finite score, and if the runs do not record one data
     set, unless the query names it.
     """
-    runs, table, query = selection.runs, selection.table, selection.query
+    runs, table, study = selection.runs, selection.table, selection.study
     if any(run.arm == PRETRAIN_ARM for run in runs):
         raise UserError(
             f"the runs of {PRETRAIN_ARM} are language models, not classifiers; choose others with --groups"
         )
-    data_set, best = query.data_set or _data_set(runs), selection.best
-    metrics = dict.fromkeys([query.metric, *(metric.name for kind in KINDS for metric in logged(kind)), LOSS])
-    logged_here = set(table.loc[table["subset"] == query.reported, "metric"])
+    data_set, best = study.query.data_set or _data_set(runs), selection.best
+    metrics = dict.fromkeys([study.metric, *(metric.name for kind in KINDS for metric in logged(kind)), LOSS])
+    logged_here = set(table.loc[table["subset"] == study.split, "metric"])
     scores = pd.concat(
-        summarize(at_best(table, best, metric, query.reported), GROUP, "value").assign(metric=metric)
+        summarize(at_best(table, best, metric, study.split), GROUP, "value").assign(metric=metric)
         for metric in metrics
         if metric in logged_here
     )
     of_group = dict(list(scores.assign(group=names_of(scores)).groupby("group")))
     models = [
         {
-            "name": query.study.label(group),
+            "name": study.label(group),
             "results": [
                 {
                     "task": {"type": TASK},
-                    "dataset": {"type": data_set, "name": data_set, "split": query.reported},
-                    "metrics": [_metric(row, query.reported) for row in of_group[group].to_dict("records")],
+                    "dataset": {"type": data_set, "name": data_set, "split": study.split},
+                    "metrics": [_metric(row, study.split) for row in of_group[group].to_dict("records")],
                 }
             ],
         }
-        for group in query.study.selected
+        for group in study.selected
         if group in of_group
     ]
     if not models:
-        raise UserError(f"no finite score on {query.reported} at a best checkpoint")
+        raise UserError(f"no finite score on {study.split} at a best checkpoint")
     return yaml.safe_dump({MODEL_INDEX: models}, sort_keys=False, allow_unicode=True)
 
 
@@ -107,7 +107,8 @@ def _metric(row: Mapping, split: str) -> dict[str, object]:
     return {**entry, "args": arguments} if arguments else entry
 
 
-def _scalars(selection: Selection) -> Computed:
+def compute(selection: Selection) -> Computed:
+    """The table `scalars`."""
     table = selection.table
     frame = table.assign(
         run=names_of(table) + "/seed" + table["seed"].astype(str),
@@ -118,6 +119,3 @@ def _scalars(selection: Selection) -> Computed:
         ),
     )[COLUMNS]
     return Computed([Table("scalars", "All logged scalars", (), frame, frame.astype(str))])
-
-
-SCALARS = Feature("all logged numbers, for other tools", tables=("scalars",), compute=_scalars)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import STD_NOTES, Query, Selection
+from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.query import STD_NOTES, Query, Study
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
 from roberta_small.analysis.read.runs import LoggedRun
-from roberta_small.analysis.scoring import BEST, TieRule, per_epoch, summarize, validations
+from roberta_small.analysis.scoring import BEST, TieRule, choose_subsets, per_epoch, summarize, validations
+from roberta_small.analysis.selection import Selection
 from roberta_small.common import archive
 from roberta_small.common.files import escaped
 from roberta_small.common.metrics import Direction, label, number
@@ -37,23 +38,33 @@ def table1(
     rows of statistics, `seed` is "mean" or "std". If a subset other than test is reported, the column
     `reported` is its name. Raises `UserError` as `best_checkpoints`.
     """
-    query = Query(
-        metric=metric, by=by, subset=subset, ties=ties, direction=direction, reported=reported, ddof=ddof
-    )
-    return best_table(Selection(query.resolve(table), (), table))
+    choose_on, split = choose_subsets(table, subset, reported)
+    query = Query(ties=ties, direction=direction, ddof=ddof)
+    study = Study(query, metric=metric, by=by or metric, choose_on=choose_on, split=split)
+    return best_table(Selection(study, (), table))
 
 
 def best_table(selection: Selection) -> Table:
     """Table 1 of the selected runs, see `table1`."""
-    query, best = selection.query, selection.best
-    metric, by, subset, reported = query.metric, query.by, query.subset, query.reported
+    study, query, best = selection.study, selection.study.query, selection.best
+    metric, by, subset, reported = study.metric, study.by, study.choose_on, study.split
     metric_of = {"valid": by, "test": metric}
     summaries = {column: summarize(best, GROUP, column, ddof=query.ddof) for column in ("valid", "test")}
     data, groups, means = [], [], []
     lines: list[dict[str, str]] = []
     for index, (group, runs) in enumerate(best.groupby(GROUP)):
         data.append(runs.astype({"seed": object}))
-        lines.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
+        for run in runs.to_dict("records"):
+            tied = run["tied_steps"].replace(" ", ", ")
+            lines.append(
+                {
+                    **{key: str(run[key]) for key in RUN},
+                    **{column: number(run[column], name) for column, name in metric_of.items()},
+                    "epoch": _dash(run["epoch"]),
+                    "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
+                    "ties": str(run["ties"]),
+                }
+            )
         for statistic in ("mean", "std"):
             values = {column: summary.at[index, statistic] for column, summary in summaries.items()}
             data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
@@ -81,7 +92,7 @@ def best_table(selection: Selection) -> Table:
         name="table1",
         caption=f"{reported.capitalize()} {label(metric)} of each run at its best validation",
         notes=(
-            query.note,
+            study.note,
             "ties: how many validations share the best value (1: no tie).",
             _std_note(query.ddof),
         ),
@@ -191,19 +202,6 @@ def list_runs(runs: Sequence[LoggedRun], table: pd.DataFrame) -> Table:
     )
 
 
-def _best_cells(run: dict, metric_of: dict[str, str]) -> dict[str, str]:
-    """The cells of a run in table 1; without a single selected step, all tied steps are listed."""
-    tied = run["tied_steps"].replace(" ", ", ")
-    return {
-        **{key: str(run[key]) for key in RUN},
-        "valid": number(run["valid"], metric_of["valid"]),
-        "test": number(run["test"], metric_of["test"]),
-        "epoch": _dash(run["epoch"]),
-        "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
-        "ties": str(run["ties"]),
-    }
-
-
 def _mean_std(row: pd.Series, metric: str) -> str:
     return mean_std_cell(row["mean"], row["std"], metric, row["n"])
 
@@ -216,31 +214,16 @@ def _dash(value: object, pattern: str = "{}") -> str:
     return "–" if pd.isna(value) else pattern.format(value)
 
 
-def _compute_table1(selection: Selection) -> Computed:
+def compute_table1(selection: Selection) -> Computed:
+    """Table 1 beside published results; marks need scores only if there is a baseline."""
     table = best_table(selection)
     kept = {*RUN, *(mean.column for mean in table.means if mean.tested)}
     table = selection.beside_published(table, [column for column in table.shown if column not in kept])
-    return Computed([table], _values_for_marks(selection))
+    return Computed([table], selection.values_for_marks)
 
 
-def _compute_table2(selection: Selection) -> Computed:
-    query = selection.query
-    table = table2(selection.table, query.metric, subset=query.reported, ddof=query.ddof)
-    return Computed([table], _values_for_marks(selection))
-
-
-def _values_for_marks(selection: Selection) -> pd.DataFrame | None:
-    """The scores, if the study has a baseline: without one, runs need no finite score."""
-    return None if selection.study.baseline is None else selection.values
-
-
-TABLE1 = Feature(
-    "each run at its best checkpoint, with mean and standard deviation",
-    ("table1",),
-    _compute_table1,
-)
-TABLE2 = Feature(
-    "mean and standard deviation after each epoch",
-    ("table2",),
-    _compute_table2,
-)
+def compute_table2(selection: Selection) -> Computed:
+    """Table 2 of the selected runs."""
+    study = selection.study
+    table = table2(selection.table, study.metric, subset=study.split, ddof=study.query.ddof)
+    return Computed([table], selection.values_for_marks)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import ResolvedQuery, Selection
+from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.query import NO_STUDY, WIDTHS, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import BEST, diverged, select_points, spread_over_seeds
-from roberta_small.analysis.study import NO_STUDY, WIDTHS, Study
+from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import (
     finish,
     grid,
@@ -29,7 +29,6 @@ from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import PERCENT, Mean, Table, interval
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FEW = 20
@@ -48,10 +47,10 @@ CLOSE = 0.03
 
 
 def spread_table(
-    data: pd.DataFrame, query: ResolvedQuery, *, test_size: int | None, left_out: Sequence[str] = ()
+    data: pd.DataFrame, study: Study, *, test_size: int | None, left_out: Sequence[str] = ()
 ) -> Table:
     """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `diverged`."""
-    metric, subset = query.metric, query.reported
+    metric, subset = study.metric, study.split
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
@@ -85,6 +84,7 @@ def spread_table(
             f"{subset}. All seeds are evaluated on the same examples, so more seeds do not narrow this "
             "interval."
         )
+    beyond = (data["t_low"] < 0) | (data["t_high"] > 100)
     several = data.loc[data["n"] > 1, "n"]
     fewest = int(several.min()) if len(several) else FEW
     few = (
@@ -95,10 +95,10 @@ def spread_table(
         name="seeds",
         caption=f"{subset.capitalize()} {label(metric)} over seeds",
         notes=(
-            query.note,
-            f"{AT} n: seeds. std: {query.std_note}.",
+            study.note,
+            f"{AT} n: seeds. std: {study.std_note}.",
             f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1).",
-            *([BEYOND] if metric in ACCURACIES and _beyond(data) else []),
+            *([BEYOND] if metric in ACCURACIES and beyond.any() else []),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
             *left_out_notes(left_out),
@@ -106,11 +106,11 @@ def spread_table(
         data=data.assign(
             metric=metric,
             subset=subset,
-            ddof=query.ddof,
+            ddof=study.query.ddof,
             level=LEVEL,
             test_size=test_size,
             draws=DRAWS,
-            best_checkpoint=query.note,
+            best_checkpoint=study.note,
         ),
         shown=shown,
         groups=groups,
@@ -127,23 +127,23 @@ def spread_table(
     )
 
 
-def expected_table(data: pd.DataFrame, query: ResolvedQuery, *, left_out: Sequence[str] = ()) -> Table:
+def expected_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str] = ()) -> Table:
     """The frame of `expected_best_of_seeds` as a table; `left_out` as in `spread_table`."""
-    metric, by = query.metric, query.by
+    metric, by = study.metric, study.by
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
             "init": data["init"],
             "seeds tried": [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()],
-            f"best {label(by)} on {query.subset}": [number(x, by) for x in data["valid"]],
-            f"its {label(metric)} on {query.reported}": [number(x, metric) for x in data["test"]],
+            f"best {label(by)} on {study.choose_on}": [number(x, by) for x in data["valid"]],
+            f"its {label(metric)} on {study.split}": [number(x, metric) for x in data["test"]],
         }
     )
     return Table(
         name="expected",
         caption="Expected result of the best of n seeds",
         notes=(
-            query.note,
+            study.note,
             "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): "
             "unbiased, unlike drawing with replacement (Dodge et al. 2019).",
             "If n is near the number of runs, there are few subsets; "
@@ -153,9 +153,9 @@ def expected_table(data: pd.DataFrame, query: ResolvedQuery, *, left_out: Sequen
         data=data.assign(
             metric=metric,
             by=by,
-            subset=query.subset,
+            subset=study.choose_on,
             estimator="without replacement",
-            best_checkpoint=query.note,
+            best_checkpoint=study.note,
         ),
         shown=shown,
         groups=tuple(data["arm"] + "/" + data["init"]),
@@ -172,11 +172,6 @@ def left_out_notes(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _beyond(data: pd.DataFrame) -> bool:
-    """Whether a t interval extends below 0 or above 100."""
-    return bool(((data["t_low"] < 0) | (data["t_high"] > 100)).any())
-
-
 def draw_seeds(
     values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST,
     baseline: str | None = None, study: Study = NO_STUDY,
@@ -189,14 +184,16 @@ def draw_seeds(
     from matplotlib.figure import Figure
 
     values, spread = values[values["at"] == at], spread[spread["at"] == at].reset_index(drop=True)
-    names, study = _names(spread), study.resolved_for(spread)
+    names = list(names_of(spread))
     by_name = dict(zip(names, spread.to_dict("records"), strict=True))
     style_of = group_styles(names, study)
     page = paper_inches()
     height = 1.5 + 0.6 * len(names) if page is None else 1.1 + 0.42 * len(names)
     figure = Figure(figsize=(page or WIDTH_INCHES, height), layout="constrained")
     panel = figure.subplots()
-    apart = CLOSE * _range(values, spread)
+    ends = spread[["t_low", "t_high", "examples_low", "examples_high"]]
+    ends = pd.concat([values["value"], *(ends[name] for name in ends)])
+    apart = CLOSE * float(ends.max() - ends.min()) if len(ends) else 0.0
     for mean in (row["mean"] for name, row in by_name.items() if name == baseline):
         panel.axvline(mean, color="0.45", linewidth=1, linestyle=":", zorder=1)
     for line, (name, row) in enumerate(by_name.items()):
@@ -213,8 +210,18 @@ def draw_seeds(
             line + EXAMPLES_LANE, row["examples_low"], row["examples_high"], color="0.45", linewidth=2,
             linestyle=(0, (3, 1)),
         )  # fmt: skip
-    has = {f"has_{key}": bool(spread[f"{key}_low"].notna().any()) for key in ("t", "examples")}
-    _explain(panel, has_baseline=baseline in by_name, **has)
+    # Grey entries of the legend apply to all colors.
+    panel.plot([], [], linestyle="none", marker="o", color="0.3", label="one seed")
+    panel.plot([], [], color="0.15", linewidth=1.2, label="mean")
+    if baseline in by_name:
+        panel.plot([], [], color="0.45", linewidth=1, linestyle=":", label="mean of the baseline")
+    if spread["t_low"].notna().any():
+        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} over seeds (t)")
+    if spread["examples_low"].notna().any():
+        panel.plot(
+            [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),
+            label=f"{PERCENT} due to the test examples (Wilson)",
+        )  # fmt: skip
     characters = 24 if page is None or page > WIDTHS["one-column"] else 16
     panel.set_yticks(range(len(names)), [wrap(study.label(name), characters) for name in names])
     panel.set_ylim(len(names) - 0.5, -0.65)
@@ -232,7 +239,7 @@ def draw_expected(
     """Expected score of the best of n seeds on `subset` and on `reported` (`expected_best_of_seeds`)."""
     from matplotlib.figure import Figure
 
-    names, study = _names(expected.drop_duplicates(GROUP)), study.resolved_for(expected)
+    names = list(names_of(expected.drop_duplicates(GROUP)))
     style_of = group_styles(names, study)
     columns, size = grid(2, (WIDTH_INCHES / 2, 3.4))
     figure = Figure(figsize=size, layout="constrained")
@@ -259,18 +266,6 @@ def draw_expected(
     return figure
 
 
-def _names(frame: pd.DataFrame) -> list[str]:
-    return [f"{arm}/{init}" for arm, init in frame[GROUP].itertuples(index=False)]
-
-
-def _range(values: pd.DataFrame, spread: pd.DataFrame) -> float:
-    """The approximate range of the axis."""
-    ends = pd.concat(
-        [values["value"], *(spread[f"{key}_{end}"] for key in ("t", "examples") for end in ("low", "high"))]
-    )
-    return float(ends.max() - ends.min()) if len(ends) else 0.0
-
-
 def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
     """0, 1 or 2 for each of the sorted values; neighbours closer than `apart` have different lanes."""
     lanes = np.zeros(len(x), int)
@@ -280,71 +275,42 @@ def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
     return lanes
 
 
-def _explain(panel: Axes, *, has_t: bool, has_examples: bool, has_baseline: bool) -> None:
-    """Add grey legend entries that apply to all colors."""
-    panel.plot([], [], linestyle="none", marker="o", color="0.3", label="one seed")
-    panel.plot([], [], color="0.15", linewidth=1.2, label="mean")
-    if has_baseline:
-        panel.plot([], [], color="0.45", linewidth=1, linestyle=":", label="mean of the baseline")
-    if has_t:
-        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} over seeds (t)")
-    if has_examples:
-        panel.plot(
-            [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),
-            label=f"{PERCENT} due to the test examples (Wilson)",
-        )  # fmt: skip
-
-
-def _compute_seeds(selection: Selection) -> Computed:
-    query, values = selection.query, selection.values
-    points = query.study.points(default=None)
+def compute_seeds(selection: Selection) -> Computed:
+    """The table of the selected points."""
+    study, values = selection.study, selection.values
+    points = study.points(default=None)
     if points is not None:
         values = select_points(values, points)
     size = selection.test_size
-    data = spread_over_seeds(values, query.metric, ddof=query.ddof, test_size=size)
-    table = spread_table(data, query, test_size=size, left_out=selection.diverged)
+    data = spread_over_seeds(values, study.metric, ddof=study.query.ddof, test_size=size)
+    table = spread_table(data, study, test_size=size, left_out=selection.diverged)
     return Computed([selection.beside_published(table, ["std", f"examples {PERCENT}"])], values)
 
 
-def _compute_expected(selection: Selection) -> Computed:
-    query = selection.query
+def compute_expected(selection: Selection) -> Computed:
+    """The table of the expected best of n seeds."""
+    study = selection.study
     counted = selection.best.dropna(subset=["valid", "test"]).assign(at=BEST)
-    left_out = diverged(selection.table, counted, query.metric, query.reported)
-    return Computed([expected_table(selection.expected, query, left_out=left_out)])
+    left_out = diverged(selection.table, counted, study.metric, study.split)
+    return Computed([expected_table(selection.expected, study, left_out=left_out)])
 
 
 def draw_seeds_of(selection: Selection, baseline: str | None = None) -> Iterator[tuple[str, Figure]]:
-    """`draw_seeds`, if a run has a value at its best checkpoint; the default baseline is the study's."""
-    query, study = selection.query, selection.study
+    """`draw_seeds`, if a run has a value at its best checkpoint; the default baseline is the query's."""
+    study = selection.study
     if BEST in set(selection.spread["at"]):
-        yield (
-            f"{query.metric}_seeds",
-            draw_seeds(
-                selection.values, selection.spread, query.metric, subset=query.reported,
-                baseline=baseline or study.baseline, study=study,
-            ),
+        figure = draw_seeds(
+            selection.values, selection.spread, study.metric, subset=study.split,
+            baseline=baseline or study.query.baseline, study=study,
         )  # fmt: skip
+        yield f"{study.metric}_seeds", figure
 
 
 def draw_expected_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
     """`draw_expected`, if a group has several runs."""
-    query, data = selection.query, selection.expected
+    study, data = selection.study, selection.expected
     if len(data) and data["seeds"].max() > 1:
-        yield (
-            f"{query.metric}_expected",
-            draw_expected(
-                data, query.metric, query.by, subset=query.subset, reported=query.reported,
-                study=selection.study,
-            ),
-        )  # fmt: skip
-
-
-SEEDS = Feature(
-    "mean, spread and intervals over seeds, and the interval due to the test set",
-    ("seeds",),
-    _compute_seeds,
-    draw_seeds_of,
-)
-EXPECTED = Feature(
-    "expected result of the best of n seeds", ("expected",), _compute_expected, draw_expected_of
-)
+        figure = draw_expected(
+            data, study.metric, study.by, subset=study.choose_on, reported=study.split, study=study
+        )
+        yield f"{study.metric}_expected", figure

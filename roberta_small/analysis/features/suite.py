@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from roberta_small.analysis.features.best_settings.choice import chosen_settings, number_tried
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import Query, ResolvedQuery, Selection, found_runs
+from roberta_small.analysis.features.best_settings import chosen_settings, number_tried
+from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.query import NO_STUDY, Query, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, read_runs
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
-from roberta_small.analysis.scoring import BEST, summarize
-from roberta_small.analysis.study import NO_STUDY, Study, names_of
+from roberta_small.analysis.scoring import BEST, choose_subsets, summarize
+from roberta_small.analysis.selection import Selection, choose_metrics, found_runs
 from roberta_small.analysis.style import finish, group_styles, legend_below, literal, paper_inches, wrap
 from roberta_small.common import archive, metrics
 from roberta_small.common import suite as layout
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 TRIMMED = 0.25
 """Fraction of the values below and above the interquartile mean."""
 FEW = 10
@@ -55,19 +53,6 @@ GAP = 0.5
 LINE_INCHES = 0.2
 
 
-def is_suite(words: Sequence[str], pattern: str | None = None) -> bool:
-    """Whether the words of a command line are several data sets, or the folder of several."""
-    if len(words) > 1 or layout.is_named(words[0]):
-        return True
-    folder = archive.opened(words[0])
-    return (
-        pattern is None
-        and folder.is_dir()
-        and len(layout.data_sets(folder)) > 1
-        and not layout.has_runs(folder)
-    )
-
-
 def find_data_sets(words: Iterable[str]) -> dict[str, str]:
     """Name -> folder or archive of each data set, from NAME=PATH and from folders of suites.
 
@@ -76,10 +61,20 @@ def find_data_sets(words: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for word in words:
-        if layout.is_named(word):
-            more = layout.split_named("RUNS", [word])
-        else:
-            more = {name: str(path) for name, path in _below(word).items()}
+        more = layout.split_named("RUNS", [word]) if layout.is_named(word) else {}
+        if not more:
+            folder = archive.opened(word)
+            if not folder.is_dir():
+                raise UserError(f"{word}: no such folder; give the folder of a suite or NAME=PATH")
+            more = {name: str(path) for name, path in layout.data_sets(folder).items()}
+            if layout.has_runs(folder):
+                if not more:
+                    raise UserError(f"{word}: contains the runs of one data set; write NAME={word}")
+                logger.warning("%s: runs that are not below the folder of a data set are ignored", word)
+            if not more:
+                raise UserError(
+                    f"{word}: contains no <data set>/<method>/<init>/seed<N>/; write NAME=PATH for each"
+                )
         for name in more:
             if name in found:
                 raise UserError(f"{word}: another data set is named '{name}' too; write NAME=PATH")
@@ -92,30 +87,15 @@ def find_data_sets(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _below(word: str) -> Mapping[str, os.PathLike[str]]:
-    """The data sets below the folder of a suite."""
-    folder = archive.opened(word)
-    if not folder.is_dir():
-        raise UserError(f"{word}: no such folder; give the folder of a suite or NAME=PATH")
-    found = layout.data_sets(folder)
-    if layout.has_runs(folder):
-        if not found:
-            raise UserError(f"{word}: contains the runs of one data set; write NAME={word}")
-        logger.warning("%s: runs that are not below the folder of a data set are ignored", word)
-    if not found:
-        raise UserError(f"{word}: contains no <data set>/<method>/<init>/seed<N>/; write NAME=PATH for each")
-    return found
-
-
 @dataclass(frozen=True)
 class Suite:
     """The runs of several data sets, and their scores at the best checkpoints."""
 
-    query: ResolvedQuery
+    study: Study
     values: pd.DataFrame
     """The frame of a suite, in the order of the study and of the data sets."""
     diverged: Sequence[str] = ()
-    settings: Mapping[str, Mapping[str, str]] | None = None
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """With --best-settings: data set -> group -> selected setting, for groups with several."""
 
     @property
@@ -126,107 +106,95 @@ class Suite:
     @cached_property
     def summary(self) -> pd.DataFrame:
         """data_set, arm, init, n, mean, std."""
-        data = summarize(self.values, ["data_set", *GROUP], "value", ddof=self.query.ddof)
+        data = summarize(self.values, ["data_set", *GROUP], "value", ddof=self.study.query.ddof)
         return _by_data_set(data, self.data_sets)
 
-    def computed(self) -> Computed:
-        """Scores by data set, and statistics over all data sets if groups are comparable on all of them."""
-        values_of, excluded = comparable(self.values)
-        tables = [_scores_table(self, notes=excluded if not values_of else ())]
-        if values_of:
-            tables.append(_aggregates_table(self, values_of, excluded))
-        return Computed(tables)
 
-    def figures(self) -> Iterator[tuple[str, Figure]]:
-        """(name, figure) pairs."""
-        query = self.query
-        figure = draw_by_data_set(
-            self.values, self.summary, query.metric, subset=query.reported, study=query.study
-        )
-        yield f"{query.metric}_by_data_set", figure
+def compute(suite: Suite) -> Computed:
+    """Scores by data set, and statistics over all data sets if groups are comparable on all of them."""
+    values_of, excluded = comparable(suite.values)
+    tables = [_scores_table(suite, notes=excluded if not values_of else ())]
+    if values_of:
+        tables.append(_aggregates_table(suite, values_of, excluded))
+    return Computed(tables)
 
 
-SUITE = Feature(
-    "methods compared over several data sets: scores, mean ranks, interquartile means",
-    ("suite", "aggregates"),
-    Suite.computed,
-    Suite.figures,
-    several=True,
-)
+def draw(suite: Suite) -> Iterator[tuple[str, Figure]]:
+    """The figure."""
+    study = suite.study
+    figure = draw_by_data_set(suite.values, suite.summary, study.metric, subset=study.split, study=study)
+    yield f"{study.metric}_by_data_set", figure
 
 
 def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -> Suite:
     """The finished runs of these data sets that the query selects, and their scores.
 
     Prints a summary of the runs on standard error. Raises `UserError` as `find_data_sets` and, with the name
-    of the data set, as `select`; also if the data sets would be reported on different subsets.
+    of the data set, as `select`; also if the data sets would be reported on different splits.
     """
     paths = find_data_sets(words)
-    runs, query = _selected_runs(paths, query, pattern)
-    query = query.with_metrics([run for found in runs.values() for run in found])
-    tables = {name: _in_data_set(name, read_runs, found, query.accuracies) for name, found in runs.items()}
-    resolved = {name: query.resolve(table) for name, table in tables.items()}
-    if len({(one.subset, one.reported) for one in resolved.values()}) > 1:
-        texts = (f"{one.reported} (selected on {one.subset}) for {name}" for name, one in resolved.items())
+    found: dict[str, list[LoggedRun]] = {}
+    for name, path in paths.items():
+        with _naming(name):
+            found[name] = found_runs(path, pattern, f"{name}: ")
+
+    def group_of(run: LoggedRun) -> str:
+        return f"{run.method}/{run.init}" if query.best_settings else run.group
+
+    study = Study.of(query, sorted({group_of(run) for runs in found.values() for run in runs}))
+    for name, runs in found.items():
+        with _naming(name):
+            selected = [run for run in runs if group_of(run) in study.selected]
+            if not selected:
+                raise UserError("no run of the selected groups; leave the data set out")
+            found[name] = select_finished(selected, query.include_unfinished)
+    metric, by = choose_metrics(query, [run for runs in found.values() for run in runs])
+    tables = {}
+    for name, runs in found.items():
+        with _naming(name):
+            tables[name] = read_runs(runs, query.accuracies)
+    splits = {name: choose_subsets(one, query.choose_on, query.split) for name, one in tables.items()}
+    if len(set(splits.values())) > 1:
+        texts = (
+            f"{split} (selected on {choose_on}) for {name}" for name, (choose_on, split) in splits.items()
+        )
         raise UserError(
             f"different splits would be compared: {', '.join(texts)}; give --split and --choose-on"
         )
-    shared = next(iter(resolved.values()))
+    choose_on, split = next(iter(splits.values()))
+    study = replace(study, metric=metric, by=by, choose_on=choose_on, split=split)
     frames, settings, left_out = [], {}, []
     for name, table in tables.items():
-        selection = Selection(shared, runs[name], table)
-        values, settings[name] = _in_data_set(name, _scores, selection)
+        selection = Selection(study, found[name], table)
+        with _naming(name):
+            values = selection.values[selection.values["at"] == BEST].drop(columns="at")
+            if query.best_settings:
+                data = chosen_settings(selection)
+                values = values.merge(data.loc[data["chosen"], GROUP], on=GROUP)
+                values = values.assign(arm=[split_arm(arm)[0] for arm in values["arm"]])
+                values = values.assign(group=names_of(values[GROUP]))
+                several = data[data["chosen"] & (number_tried(data) > 1)]
+                groups = several["family"] + "/" + several["init"]
+                settings[name] = dict(zip(groups, several["label"], strict=True))
         frames.append(values.assign(data_set=name))
         left_out += [f"{name}: {run}" for run in selection.diverged]
-    values = shared.study.sorted(pd.concat(frames, ignore_index=True))
-    return Suite(shared, _by_data_set(values, paths), left_out, settings if shared.best_settings else None)
+    values = study.sorted(pd.concat(frames, ignore_index=True))
+    return Suite(study, _by_data_set(values, paths), left_out, settings)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """The message of a `UserError` names the data set."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"data set {name}: {error}") from None
 
 
 def _by_data_set(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """The rows in the order of their data sets."""
     place = {name: index for index, name in enumerate(names)}
     return frame.sort_values("data_set", key=lambda found: found.map(place), kind="stable", ignore_index=True)
-
-
-def _selected_runs(
-    paths: Mapping[str, str], query: Query, pattern: str | None
-) -> tuple[dict[str, list[LoggedRun]], Query]:
-    """The finished runs of the selected groups by data set; the study is resolved for all of them."""
-    found = {name: _in_data_set(name, found_runs, path, pattern, f"{name}: ") for name, path in paths.items()}
-
-    def group_of(run: LoggedRun) -> str:
-        return f"{run.method}/{run.init}" if query.best_settings else run.group
-
-    study = query.study.resolve(sorted({group_of(run) for runs in found.values() for run in runs}))
-    selected = {}
-    for name, runs in found.items():
-        runs = [run for run in runs if group_of(run) in study.selected]
-        if not runs:
-            raise UserError(f"data set {name}: no run of the selected groups; leave the data set out")
-        selected[name] = _in_data_set(name, select_finished, runs, query.include_unfinished)
-    return selected, replace(query, study=study)
-
-
-def _in_data_set(name: str, call: Callable[..., T], *arguments: object) -> T:
-    """`call(*arguments)`; the message of a `UserError` names the data set."""
-    try:
-        return call(*arguments)
-    except UserError as error:
-        raise UserError(f"data set {name}: {error}") from None
-
-
-def _scores(selection: Selection) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The metric of each run at its best checkpoint, and the selected settings with --best-settings."""
-    values = selection.values
-    values = values[values["at"] == BEST].drop(columns="at")
-    if not selection.query.best_settings:
-        return values, {}
-    data = chosen_settings(selection)
-    values = values.merge(data.loc[data["chosen"], GROUP], on=GROUP)
-    values = values.assign(arm=[split_arm(arm)[0] for arm in values["arm"]])
-    several = data[data["chosen"] & (number_tried(data) > 1)]
-    settings = dict(zip(several["family"] + "/" + several["init"], several["label"], strict=True))
-    return values.assign(group=names_of(values[GROUP])), settings
 
 
 def comparable(values: pd.DataFrame) -> tuple[dict[str, Values], list[str]]:
@@ -303,8 +271,8 @@ def aggregate(values_of: Mapping[str, Values], *, lower: bool = False, scale: bo
 
 def _scores_table(suite: Suite, notes: Sequence[str] = ()) -> Table:
     """Mean and standard deviation over seeds, with a row for each arm and init and a column per data set."""
-    query, summary = suite.query, suite.summary
-    metric, subset = query.metric, query.reported
+    study, summary = suite.study, suite.summary
+    metric, subset = study.metric, study.split
     groups = list(dict.fromkeys(names_of(summary)))
     row_of = {group: row for row, group in enumerate(groups)}
     cells = [dict.fromkeys(suite.data_sets, "–") for _ in groups]
@@ -314,45 +282,40 @@ def _scores_table(suite: Suite, notes: Sequence[str] = ()) -> Table:
         cells[row_of[group]][name] = mean_std_cell(row["mean"], row["std"], metric, row["n"])
         means.append(Mean(row_of[group], name, group, BEST, name, metric, row["mean"], tested=False))
     left_out = enumerate_some(suite.diverged, 10)
+    rule = (
+        f"Settings: for each data set, the one with the best mean of {label(study.by)} on {study.choose_on}"
+    )
+    settings = [
+        f"{name}: " + ", ".join(f"{group} {setting}" for group, setting in found.items())
+        for name, found in suite.settings.items()
+        if found
+    ]
+    rule += f". {'; '.join(settings)}." if settings else "; no method has several."
     return Table(
         name="suite",
         caption=f"{subset.capitalize()} {label(metric)} by data set, mean ± std over seeds (n)",
         notes=(
-            query.note,
-            f"std: {query.std_note}. –: no finished run.",
+            study.note,
+            f"std: {study.std_note}. –: no finished run.",
             *([f"Excluded, without a finite value at a best checkpoint: {left_out}."] if left_out else []),
-            *_setting_notes(suite),
+            *([rule] if study.query.best_settings else []),
             *notes,
         ),
-        data=summary.assign(metric=metric, subset=subset, ddof=query.ddof, best_checkpoint=query.note),
+        data=summary.assign(metric=metric, subset=subset, ddof=study.query.ddof, best_checkpoint=study.note),
         shown=summary[GROUP].drop_duplicates().reset_index(drop=True).join(pd.DataFrame(cells)),
         groups=tuple(groups),
         means=tuple(means),
     )
 
 
-def _setting_notes(suite: Suite) -> list[str]:
-    """A note on the settings that --best-settings selected."""
-    if suite.settings is None:
-        return []
-    texts = [
-        f"{name}: " + ", ".join(f"{group} {setting}" for group, setting in found.items())
-        for name, found in suite.settings.items()
-        if found
-    ]
-    query = suite.query
-    rule = f"Settings: for each data set, the one with the best mean of {label(query.by)} on {query.subset}"
-    return [f"{rule}. {'; '.join(texts)}." if texts else f"{rule}; no method has several."]
-
-
 def _aggregates_table(suite: Suite, values_of: Mapping[str, Values], excluded: Sequence[str]) -> Table:
     """The frame of `aggregate`; `excluded` are notes on what it leaves out."""
-    query = suite.query
-    metric = query.metric
+    study = suite.study
+    metric = study.metric
     # Values of a loss or an error have another scale on each data set.
     registered = metrics.find(metric)
     scale = registered is not None and registered.higher_is_better
-    data = aggregate(values_of, lower=query.lower, scale=scale)
+    data = aggregate(values_of, lower=study.lower, scale=scale)
     shown = data[[*GROUP, "n"]].assign(rank=[f"{rank:.2f}" for rank in data["rank"]])
     notes = [
         f"Data sets, with equal weight: {', '.join(suite.data_sets)}. n: runs on each of them.",
@@ -376,9 +339,9 @@ def _aggregates_table(suite: Suite, values_of: Mapping[str, Values], excluded: S
     over = count(len(suite.data_sets), "data set")
     return Table(
         name="aggregates",
-        caption=f"{query.reported.capitalize()} {label(metric)} over {over}",
+        caption=f"{study.split.capitalize()} {label(metric)} over {over}",
         notes=(*notes, *excluded),
-        data=data.assign(metric=metric, subset=query.reported, level=LEVEL, draws=DRAWS),
+        data=data.assign(metric=metric, subset=study.split, level=LEVEL, draws=DRAWS),
         shown=shown,
         groups=tuple(names_of(data)),
     )
@@ -398,7 +361,6 @@ def draw_by_data_set(
     """
     from matplotlib.figure import Figure
 
-    study = study.resolved_for(values)
     groups = study.ordered(names_of(summary))
     style_of = group_styles(groups, study)
     present = set(zip(summary["data_set"], names_of(summary), strict=True))

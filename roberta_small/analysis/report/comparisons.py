@@ -12,10 +12,10 @@ import pandas as pd
 
 from roberta_small.analysis.compare import against, compare_groups
 from roberta_small.analysis.predictions import compare_all_predictions, find_predictions
-from roberta_small.analysis.query import ResolvedQuery, Selection
+from roberta_small.analysis.query import NO_STUDY, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, REPORTED
 from roberta_small.analysis.scoring import BEST
-from roberta_small.analysis.study import NO_STUDY, Study, names_of
+from roberta_small.analysis.selection import Selection
 from roberta_small.common.errors import UserError
 from roberta_small.common.metrics import label, number
 from roberta_small.common.statistics import LEVEL
@@ -33,16 +33,16 @@ def baseline_of(selection: Selection) -> str | None:
 
     Raises `UserError` if that of the study has no value at a best checkpoint.
     """
-    study, query, values = selection.study, selection.query, selection.values
+    study, baseline, values = selection.study, selection.study.query.baseline, selection.values
     known = study.ordered(values.loc[values["at"] == BEST, "group"])
-    if study.baseline is None:
+    if baseline is None:
         return default_baseline(values, study)
-    if study.baseline not in known:
+    if baseline not in known:
         raise UserError(
-            f"--baseline: '{study.baseline}' has no {query.metric} on {query.reported} at its best "
+            f"--baseline: '{baseline}' has no {study.metric} on {study.split} at its best "
             f"checkpoint; choose one of {', '.join(known) or 'no group, none has one'}"
         )
-    return study.baseline
+    return baseline
 
 
 def default_baseline(values: pd.DataFrame, study: Study = NO_STUDY) -> str | None:
@@ -51,8 +51,8 @@ def default_baseline(values: pd.DataFrame, study: Study = NO_STUDY) -> str | Non
     Groups with several runs are preferred, because others have no test over seeds. `values` is the frame of
     `scores`. None if fewer than two groups have values at their best checkpoints.
     """
-    if study.pairs:
-        return Counter(second for _, second in study.pairs).most_common(1)[0][0]
+    if study.query.pairs:
+        return Counter(second for _, second in study.query.pairs).most_common(1)[0][0]
     runs = values[values["at"] == BEST].groupby("group", sort=False)["seed"].nunique()
     if len(runs) < 2:
         return None
@@ -63,10 +63,10 @@ def default_baseline(values: pd.DataFrame, study: Study = NO_STUDY) -> str | Non
 
 def warn_of_unused(selection: Selection) -> None:
     """Warn of a baseline in no pair, and of predictions of a split that the report is not on."""
-    study, reported = selection.study, selection.query.reported
-    if study.baseline and study.pairs and all(study.baseline not in pair for pair in study.pairs):
+    query, reported = selection.study.query, selection.study.split
+    if query.baseline and query.pairs and all(query.baseline not in pair for pair in query.pairs):
         logger.warning(
-            "--pair: no pair has the baseline %s, so there are no differences to it", study.baseline
+            "--pair: no pair has the baseline %s, so there are no differences to it", query.baseline
         )
     predicted = any(find_predictions(run, REPORTED) for run in selection.runs)
     if reported != REPORTED and selection.predictions.empty and predicted:
@@ -78,13 +78,13 @@ def compare_over_seeds(selection: Selection, baseline: str | None) -> pd.DataFra
 
     The p-values of the whole report are those of this frame: its rows are one family.
     """
-    query, values = selection.query, selection.values
-    pairs = _compared(_groups(values[values["at"] == BEST], query), baseline, query)
+    study, values = selection.study, selection.values
+    pairs = _compared(_groups(values[values["at"] == BEST], study), baseline, study)
     if not pairs:
         return None
     return compare_groups(
-        values, [group for pair in pairs for group in pair], pairs=pairs, at=query.study.points(),
-        detect=query.difference, lower=query.lower,
+        values, [group for pair in pairs for group in pair], pairs=pairs, at=study.points(),
+        detect=study.difference, lower=study.lower,
     )  # fmt: skip
 
 
@@ -93,23 +93,23 @@ def compare_by_example(selection: Selection, baseline: str | None) -> pd.DataFra
 
     Raises `UserError` if paired runs have predictions for different examples.
     """
-    groups = _groups(selection.predictions, selection.query)
-    pairs = _compared(groups, baseline, selection.query)
+    groups = _groups(selection.predictions, selection.study)
+    pairs = _compared(groups, baseline, selection.study)
     return compare_all_predictions(selection.predictions, groups, pairs)
 
 
-def _compared(groups: Sequence[str], baseline: str | None, query: ResolvedQuery) -> Sequence[tuple[str, str]]:
+def _compared(groups: Sequence[str], baseline: str | None, study: Study) -> Sequence[tuple[str, str]]:
     """The pairs to compare of these groups, those with the baseline first."""
-    if query.study.pairs and not query.all_pairs:
-        return query.study.pairs
+    if study.query.pairs and not study.query.all_pairs:
+        return study.query.pairs
     others = [group for group in groups if group != baseline]
     pairs = [(group, baseline) for group in others] if baseline is not None and baseline in groups else []
-    return [*pairs, *combinations(others, 2)] if query.all_pairs else pairs
+    return [*pairs, *combinations(others, 2)] if study.query.all_pairs else pairs
 
 
-def _groups(frame: pd.DataFrame, query: ResolvedQuery) -> list[str]:
+def _groups(frame: pd.DataFrame, study: Study) -> list[str]:
     names = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
-    return query.study.ordered(f"{arm}/{init}" for arm, init in names)
+    return study.ordered(f"{arm}/{init}" for arm, init in names)
 
 
 def overview_table(selection: Selection, baseline: str | None, compared: pd.DataFrame | None) -> Table:
@@ -117,8 +117,8 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
 
     `compared` is the frame of `compare_over_seeds`.
     """
-    query, spread = selection.query, selection.spread
-    metric, subset = query.metric, query.reported
+    study, spread = selection.study, selection.spread
+    metric, subset = study.metric, study.split
     data = spread.loc[spread["at"] == BEST, [*GROUP, "n", "mean", "t_low", "t_high"]]
     data = data.assign(group=names_of(data)).reset_index(drop=True)
     ends = zip(data["t_low"], data["t_high"], strict=True)
@@ -131,7 +131,7 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
         }
     )
     notes = [
-        query.note,
+        study.note,
         f"{PERCENT} over seeds: Student's t interval for the mean; none for a single seed or equal seeds.",
     ]
     if compared is not None and baseline is not None:
@@ -158,7 +158,7 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
         caption=f"{subset.capitalize()} {label(metric)} at the best checkpoints",
         notes=tuple(notes),
         data=data.drop(columns="group").assign(
-            metric=metric, subset=subset, level=LEVEL, baseline=baseline, best_checkpoint=query.note
+            metric=metric, subset=subset, level=LEVEL, baseline=baseline, best_checkpoint=study.note
         ),
         shown=shown,
         groups=groups,

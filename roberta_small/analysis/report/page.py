@@ -29,7 +29,6 @@ from roberta_small.analysis.features.seeds import (
 from roberta_small.analysis.predictions import accuracies
 from roberta_small.analysis.presentation import present
 from roberta_small.analysis.published import reference_table
-from roberta_small.analysis.query import Selection
 from roberta_small.analysis.report.comparisons import (
     baseline_of,
     compare_by_example,
@@ -48,6 +47,7 @@ from roberta_small.analysis.report.elements import (
     table,
     top_section,
 )
+from roberta_small.analysis.selection import Selection
 from roberta_small.common.data_folder import NOTIONS, REMEDY
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import atomic_write, read_json
@@ -82,7 +82,7 @@ def write_report(
     path = Path(path)
     warn_of_unused(selection)
     baseline = baseline_of(selection)
-    if baseline is not None and selection.study.baseline is None:
+    if baseline is not None and selection.study.query.baseline is None:
         print(f"baseline: {baseline}; select another one with --baseline", file=sys.stderr)
     atomic_write(path, render_report(selection, baseline, title=title, audit=audit))
     return path
@@ -93,7 +93,7 @@ def render_report(
 ) -> str:
     """The HTML of the report, see `write_report`."""
     tables = {one.name: table(one) for one in _tables(selection, baseline)}
-    prefix = f"{selection.query.metric}_"
+    prefix = f"{selection.study.metric}_"
     drawn = drawings(
         ((name.removeprefix(prefix), figure) for name, figure in figures(selection, baseline)), CAPTIONS
     )
@@ -169,7 +169,7 @@ def _lede(selection: Selection, baseline: str | None) -> str:
     text = f"{count(len(runs), 'run')} in {count(len({run.group for run in runs}), 'group')}."
     if baseline is None:
         return text
-    default = "" if study.baseline else " (default; --baseline selects another group)"
+    default = "" if study.query.baseline else " (default; --baseline selects another group)"
     return f"{text} Baseline: {study.label(baseline)}{default}."
 
 
@@ -177,9 +177,7 @@ def _warnings(selection: Selection) -> list[str]:
     """The runs that the report excludes, and the examples that are also in another split, if any."""
     study, overlap, lines = selection.study, selection.overlap, []
     if selection.left_out:
-        runs = [
-            f"{study.run_label(run.arm, run.init, run.seed)} ({run.status})" for run in selection.left_out
-        ]
+        runs = [f"{study.label(run.group)}/seed{run.seed} ({run.status})" for run in selection.left_out]
         lines.append(f"Not finished and excluded: {', '.join(runs)}.")
     if selection.diverged:
         names = study.relabel(", ".join(selection.diverged))
@@ -203,29 +201,29 @@ def figures(selection: Selection, baseline: str | None = None) -> Iterator[tuple
 
 def _tables(selection: Selection, baseline: str | None) -> list[Table]:
     """The tables as the study presents them, with all columns and the p-values of one family."""
-    query, left_out, predictions = selection.query, selection.diverged, selection.predictions
+    study, left_out, predictions = selection.study, selection.diverged, selection.predictions
     compared = compare_over_seeds(selection, baseline)
     tables = [
         selection.beside_published(overview_table(selection, baseline, compared)),
         best_table(selection),
-        table2(selection.table, query.metric, subset=query.reported, ddof=query.ddof),
-        spread_table(selection.spread, query, test_size=selection.test_size, left_out=left_out),
+        table2(selection.table, study.metric, subset=study.split, ddof=study.query.ddof),
+        spread_table(selection.spread, study, test_size=selection.test_size, left_out=left_out),
     ]
     if compared is not None:
-        tables += [comparison_table(compared, query, left_out=left_out), plan_table(compared, query.metric)]
-    if query.metric in ACCURACIES and len(predictions):
+        tables += [comparison_table(compared, study, left_out=left_out), plan_table(compared, study.metric)]
+    if study.metric in ACCURACIES and len(predictions):
         scored, logged = (
             accuracies(predictions, selection.overlap),
-            logged_accuracy(selection, query.reported),
+            logged_accuracy(selection, study.split),
         )
-        tables.append(accuracy_table(scored, logged, query.reported, selection.overlap))
+        tables.append(accuracy_table(scored, logged, study.split, selection.overlap))
         examples = compare_by_example(selection, baseline)
-        tables += [examples_table(examples, query.reported)] if len(examples) else []
+        tables += [examples_table(examples, study.split)] if len(examples) else []
     if len(selection.expected):
-        tables.append(expected_table(selection.expected, query, left_out=left_out))
+        tables.append(expected_table(selection.expected, study, left_out=left_out))
     if selection.reference is not None:
-        tables.append(reference_table(selection.reference, selection.reference_name, query.note))
-    return present(tables, query.study, family=compared, wide=True, directions=query.directions)
+        tables.append(reference_table(selection.reference, selection.reference_name, study.note))
+    return present(tables, study, family=compared, wide=True)
 
 
 def audit_tables(path: str | os.PathLike[str]) -> list[Table]:

@@ -1,6 +1,7 @@
 """Confusion and calibration against scikit-learn, and their figures."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,11 @@ from roberta_small.analysis.features.accuracy import (
     confused_pairs,
     draw_confused_pairs,
     draw_confusion,
+    draw_predictions_of,
     draw_reliability,
-    has_many_classes,
 )
 from roberta_small.analysis.predictions import read_predictions
+from roberta_small.analysis.query import NO_STUDY
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.predictions import Prediction, file_name, write
 from roberta_small.common.statistics import BINS, confusion, expected_calibration_error, reliability
@@ -157,8 +159,9 @@ def test_confused_pairs_are_the_largest_cells_beside_the_diagonal():
 
 
 def test_only_many_classes_have_a_figure_of_confused_pairs(predictions):
-    assert not has_many_classes(predictions)
-    assert has_many_classes(many(9))
+    for frame, drawn in ((predictions, False), (many(9), True)):
+        figures = draw_predictions_of(SimpleNamespace(predictions=frame, study=NO_STUDY))
+        assert ("confused_pairs" in dict(figures)) == drawn
 
 
 def test_wide_panels_are_below_each_other():

@@ -135,24 +135,6 @@ def test_values_that_are_not_finite_stay_numbers(tmp_path):
     assert math.isnan(values[1])
 
 
-@pytest.mark.parametrize(
-    ("words", "facts"),
-    [
-        (["--format", "model-index"], ("--dataset",)),  # not recorded
-        (["--format", "model-index", "--dataset", "a", "--metric", "f1"], ("'f1'", "--metric", "accuracy")),
-        (["--format", "model-index", "--dataset", "a", "--groups", "a/b"], ("'a/b'", "fairseq/random")),
-        (["--format", "model-index", "--dataset", "a", "--split", "dev"], ("'dev'", "test, valid")),
-        (["--format", "model-index", "--table", "seeds"], ("--table", "model-index")),
-    ],
-)
-def test_a_user_error_is_one_message_and_no_output(runs, capsys, words, facts):
-    assert main(["tables", str(runs), *words]) in (1, 2)
-    out, err = capsys.readouterr()
-    (error,) = [line for line in err.splitlines() if line.startswith("error")]
-    assert all(fact in error for fact in facts)
-    assert out == ""
-
-
 def test_language_models_are_no_classifiers(runs, capsys):
     write_run(runs, "random", 1, [8.0, 7.0], [8.0, 7.0], arm="pretrain", metric="loss")
     words = ["tables", str(runs), "--format", "model-index", "--dataset", "a"]

@@ -5,9 +5,10 @@ import pytest
 from scipy import stats
 
 from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
-from roberta_small.analysis.query import Query, Selection
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.page import figures
+from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import styles, wrap
 from tests.support.analysis.run_trees import write_run
 
@@ -86,11 +87,6 @@ def test_wrapped_names_are_complete(name):
     lines = wrap(name, 12).replace(r"\$", "$").split("\n")
     assert "".join(lines) == name
     assert max(map(len, lines)) <= 12
-
-
-def test_seven_groups_have_distinct_colors_and_lines():
-    seven = styles(map(str, range(7))).values()
-    assert len({style["color"] for style in seven}) == len({style["linestyle"] for style in seven}) == 7
 
 
 def test_twenty_groups_have_twenty_styles():

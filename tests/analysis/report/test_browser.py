@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from roberta_small.analysis.query import Query, Selection
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.page import render_report
+from roberta_small.analysis.selection import Selection
 from tests.support.analysis.chromium import BROWSER, browser
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.run_trees import write_six_runs

@@ -13,7 +13,7 @@ from scipy.stats import sem, t, ttest_rel
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.runs import table1
 from roberta_small.analysis.published import HEADINGS
-from roberta_small.analysis.query import Query, Selection
+from roberta_small.analysis.query import Query, Study
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.comparisons import (
     baseline_of,
@@ -24,7 +24,7 @@ from roberta_small.analysis.report.comparisons import (
 )
 from roberta_small.analysis.report.elements import group_facts
 from roberta_small.analysis.report.page import render_report
-from roberta_small.analysis.study import Study
+from roberta_small.analysis.selection import Selection
 from roberta_small.common.errors import UserError
 from roberta_small.common.tables import p_value, render
 from tests.support.analysis.command_words import study_words
@@ -56,7 +56,7 @@ def test_tables_have_the_cells_of_the_markdown(runs):
 
 def test_the_names_of_a_study_are_in_all_tables(runs):
     labels = {"fairseq/random": "Scratch <0>", "fairseq/pretrained": "Pre"}
-    page, _ = page_of(runs, study=Study(labels=labels, baseline="fairseq/random", bold=True))
+    page, _ = page_of(runs, labels=labels, baseline="fairseq/random", bold=True)
     rows = page.tables["table1"]
     assert [row[0] for row in rows if row[1].startswith("mean")] == ["Pre", "Scratch <0>"]
     assert page.tables["table2"][0] == ["epoch", "Pre", "Scratch <0>"]
@@ -90,7 +90,7 @@ def test_the_page_begins_with_one_table_and_one_figure(runs):
 
 
 def test_the_overview_has_the_numbers_of_the_comparison(runs):
-    page, _ = page_of(runs, study=Study(baseline="fairseq/random"))
+    page, _ = page_of(runs, baseline="fairseq/random")
     heading, pretrained, baseline = page.tables["overview"]
     a, b = [79.25, 78.5, 80.0], [65.5, 66.75, 68.25]
     test = ttest_rel(a, b)
@@ -112,7 +112,7 @@ def four_groups(runs):
 
 def test_overview_and_comparison_have_the_same_p_values(runs):
     """Three tests against the baseline; a single run cannot be tested."""
-    page, selection = page_of(four_groups(runs), study=Study(baseline="fairseq/random"))
+    page, selection = page_of(four_groups(runs), baseline="fairseq/random")
     compared = compare_over_seeds(selection, "fairseq/random")
     expected = dict(zip(compared["a"], compared["p_t_holm"].map(p_value), strict=True))
     assert compared["p_t"].notna().sum() == 3
@@ -138,7 +138,7 @@ def test_overview_and_comparison_have_the_same_p_values(runs):
             "R",
         ),
         (
-            {"study": Study(pairs=(("fairseq/far", "fairseq/near"),))},
+            {"pairs": (("fairseq/far", "fairseq/near"),)},
             {("fairseq/far", "fairseq/near")},
             "fairseq/near",
         ),
@@ -165,16 +165,15 @@ def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
     assert default_baseline(values) == "fairseq/random"
     without = values[values["init"] != "random"]
     assert default_baseline(without) == "fairseq/far"  # not bow/tfidf, a single run
-    assert default_baseline(without, Study(order=("fairseq/near",))) == "fairseq/near"
+    assert default_baseline(without, Study(Query(order=("fairseq/near",)))) == "fairseq/near"
     assert default_baseline(values[values["group"] == "fairseq/random"]) is None
     pairs = [("fairseq/far", "fairseq/near"), ("bow/tfidf", "fairseq/near"), ("bow/tfidf", "fairseq/far")]
-    assert default_baseline(values, Study(pairs=tuple(pairs))) == "fairseq/near"
+    assert default_baseline(values, Study(Query(pairs=tuple(pairs)))) == "fairseq/near"
 
 
 def test_a_baseline_in_no_pair_is_a_warning(runs, caplog):
     pairs = [("fairseq/far", "fairseq/near")]
-    study = Study(baseline="fairseq/random", pairs=tuple(pairs))
-    selection = selection_of(four_groups(runs), study=study)
+    selection = selection_of(four_groups(runs), baseline="fairseq/random", pairs=tuple(pairs))
     warn_of_unused(selection)
     assert "fairseq/random" in caplog.text
     compared = compare_over_seeds(selection, "fairseq/random")

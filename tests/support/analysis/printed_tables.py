@@ -1,7 +1,17 @@
-"""Facts in the notes below printed tables."""
+"""What commands print, and the facts in the notes below tables."""
+
+from roberta_small.analysis.__main__ import main
 
 
 def notes_with(out, *facts):
     """The notes that contain all the facts: numbers, names of runs and options, names of tests."""
     notes = [line[2:] for line in out.splitlines() if line.startswith("- ")]
     return [note for note in notes if all(fact in note for fact in facts)]
+
+
+def printed(capsys, *words):
+    """What the command prints; it must succeed."""
+    code = main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out

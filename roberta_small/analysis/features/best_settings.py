@@ -6,9 +6,8 @@ method) and the part after it the setting; the setting of the unchanged recipe i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,21 +15,18 @@ from roberta_small.analysis.compare import compare_groups
 from roberta_small.analysis.features.comparison import comparison_table, examples_tables
 from roberta_small.analysis.features.seeds import spread_table
 from roberta_small.analysis.predictions import find_size
-from roberta_small.analysis.presentation import Computed, Feature
-from roberta_small.analysis.query import ResolvedQuery, Selection
-from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.query import Study, names_of
+from roberta_small.analysis.read.long_table import GROUP, REPORTED
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.analysis.scoring import BEST, spread_over_seeds
-from roberta_small.analysis.study import names_of
+from roberta_small.analysis.selection import Selection
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.metrics import ACCURACIES, label
 from roberta_small.common.run import split_arm
 from roberta_small.common.statistics import LEVEL, mean_std, t_interval
 from roberta_small.common.tables import PERCENT, Mean, Table, mean_std_cell, signed, signed_interval
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FEW_SEEDS = 5
 AS_RECIPE = "as the recipe"
@@ -57,19 +53,16 @@ def find_settings(runs: Iterable[LoggedRun]) -> pd.DataFrame:
         family, setting = split_arm(arm)
         values = recipe_values(run, flags) | flag_values(setting)
         row = {"arm": arm, "init": init, "family": family, "setting": setting, "values": values}
-        row |= {"label": setting or _recipe_label(values)}
+        recipe = ", ".join(f"{flag}={value}" for flag, value in sorted(values.items()))
+        row |= {"label": setting or (f"{AS_RECIPE} ({recipe})" if recipe else AS_RECIPE)}
         ordered.append((family, init, _order(setting, values), row))
     ordered.sort(key=lambda entry: entry[:-1])
     return pd.DataFrame([row for *_, row in ordered])
 
 
 def recipe_values(run: LoggedRun, flags: Sequence[str]) -> dict[str, str]:
-    """Flag -> value in the recipe of a run; flags that it does not set are missing."""
-    return values_in((run.read_manifest() or {}).get("recipe_flags") or (), flags)
-
-
-def values_in(words: Iterable[object], flags: Sequence[str]) -> dict[str, str]:
-    """Flag (without dashes) -> its last value in the words of a command line."""
+    """Flag (without dashes) -> its last value in the recipe of a run; flags without a value are missing."""
+    words = (run.read_manifest() or {}).get("recipe_flags") or ()
     groups = flags_of(map(str, words))
     return {flag: (*groups[f"--{flag}"], "")[1] for flag in flags if f"--{flag}" in groups}
 
@@ -102,7 +95,16 @@ def choose_settings(
     for _, rows in frame.groupby(FAMILY, sort=False):
         mean = rows["valid_mean"].round(9)  # so that rounding errors of the sum do not break ties
         frame.loc[mean.idxmin() if lower else mean.idxmax(), "chosen"] = True
-    behind = _behind(frame, known, lower, level)
+    by_seed = {group: runs.set_index("seed")["valid"] for group, runs in known.groupby(GROUP)}
+    chosen = frame[frame["chosen"]].set_index(FAMILY)["arm"].to_dict()
+    behind = []
+    for row in frame[[*GROUP, "family"]].itertuples(index=False):
+        better = by_seed[chosen[row.family, row.init], row.init]
+        differences = (better - by_seed[row.arm, row.init]).dropna().to_numpy(dtype=float)
+        differences = -differences if lower else differences
+        low, high = t_interval(differences, level)
+        mean = differences.mean() if len(differences) else float("nan")
+        behind.append({"pairs": len(differences), "behind": mean, "low": low, "high": high})
     return frame.join(pd.DataFrame(behind, index=frame.index))
 
 
@@ -126,29 +128,10 @@ def number_of(text: str | None) -> float | None:
 
 def chosen_settings(selection: Selection) -> pd.DataFrame:
     """`choose_settings` of the selected runs."""
-    query = selection.query
-    settings = find_settings(selection.runs)
-    return choose_settings(settings, selection.best, lower=query.selects_lowest, ddof=query.ddof)
-
-
-def _behind(frame: pd.DataFrame, best: pd.DataFrame, lower: bool, level: float) -> list[dict[str, float]]:
-    """For each row, how far it is behind the chosen setting of its family and init, paired by seed."""
-    by_seed = {group: rows.set_index("seed")["valid"] for group, rows in best.groupby(GROUP)}
-    chosen = frame[frame["chosen"]].set_index(FAMILY)["arm"].to_dict()
-    found = []
-    for row in frame[[*GROUP, "family"]].itertuples(index=False):
-        better = by_seed[chosen[row.family, row.init], row.init]
-        differences = (better - by_seed[row.arm, row.init]).dropna().to_numpy(dtype=float)
-        differences = -differences if lower else differences
-        low, high = t_interval(differences, level)
-        mean = differences.mean() if len(differences) else float("nan")
-        found.append({"pairs": len(differences), "behind": mean, "low": low, "high": high})
-    return found
-
-
-def _recipe_label(values: Mapping[str, str]) -> str:
-    flags = ", ".join(f"{flag}={value}" for flag, value in sorted(values.items()))
-    return f"{AS_RECIPE} ({flags})" if flags else AS_RECIPE
+    study = selection.study
+    return choose_settings(
+        find_settings(selection.runs), selection.best, lower=study.selects_lowest, ddof=study.query.ddof
+    )
 
 
 def _order(setting: str, values: Mapping[str, str]) -> tuple:
@@ -160,11 +143,13 @@ def _order(setting: str, values: Mapping[str, str]) -> tuple:
     return (setting != "", keys)
 
 
-def settings_table(data: pd.DataFrame, query: ResolvedQuery, *, size: int | None) -> Table:
+def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Table:
     """The frame of `choose_settings` as a table; `size` is the number of validation examples, if known."""
-    metric, by, subset, reported = query.metric, query.by, query.subset, query.reported
+    metric, by, subset, reported = study.metric, study.by, study.choose_on, study.split
     rows = data.to_dict("records")
     tried = number_tried(data)
+    unused = f"; {'the test set' if reported == REPORTED else reported} is not used"
+    unused = "" if subset == reported else unused
     shown = pd.DataFrame(
         {
             "arm": data["family"],
@@ -185,16 +170,16 @@ def settings_table(data: pd.DataFrame, query: ResolvedQuery, *, size: int | None
         name="settings",
         caption=f"Settings, chosen on {subset}",
         notes=(
-            query.note,
-            f"chosen: the best mean over seeds of {label(by)} on {subset}{_test_note(subset, reported)}. "
+            study.note,
+            f"chosen: the best mean over seeds of {label(by)} on {subset}{unused}. "
             "Of equal means the recipe itself counts, then the smallest values.",
-            f"Cells are mean ± std over n seeds; std: {query.std_note}.",
+            f"Cells are mean ± std over n seeds; std: {study.std_note}.",
             f"The mean of the chosen setting on {subset} is biased upwards by the selection"
             f"{'' if subset == reported else f'; the mean on {reported} is not'}.",
             *_uncertainty_notes(data, subset, size),
         ),
         data=data.drop(columns="values").assign(
-            metric=metric, by=by, subset=subset, ddof=query.ddof, level=LEVEL
+            metric=metric, by=by, subset=subset, ddof=study.query.ddof, level=LEVEL
         ),
         shown=shown,
         groups=tuple(data["arm"] + "/" + data["init"]),
@@ -215,7 +200,7 @@ def settings_table(data: pd.DataFrame, query: ResolvedQuery, *, size: int | None
 
 
 def chosen_table(
-    spread: pd.DataFrame, names: dict[tuple[str, str], str], query: ResolvedQuery, *, test_size: int | None
+    spread: pd.DataFrame, names: dict[tuple[str, str], str], study: Study, *, test_size: int | None
 ) -> Table:
     """The frame of `spread_over_seeds` for the chosen settings and the unchanged recipes.
 
@@ -224,14 +209,14 @@ def chosen_table(
     place = {group: index for index, group in enumerate(names)}
     order = [place[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     spread = spread.assign(order=order).sort_values("order", ignore_index=True).drop(columns="order")
-    table = spread_table(spread, query, test_size=test_size)
+    table = spread_table(spread, study, test_size=test_size)
     roles = [names[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     shown = table.shown.copy()
     shown.insert(2, "setting", roles)
     return replace(
         table,
         name="best_settings",
-        caption=f"{query.reported.capitalize()} {label(query.metric)} over seeds at the chosen settings, "
+        caption=f"{study.split.capitalize()} {label(study.metric)} over seeds at the chosen settings, "
         "beside the recipe's own",
         data=table.data.assign(role=roles),
         shown=shown,
@@ -267,24 +252,18 @@ def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> lis
     return notes
 
 
-def _test_note(subset: str, reported: str) -> str:
-    if subset == reported:
-        return ""
-    return f"; {'the test set' if reported == 'test' else reported} is not used"
-
-
 def _cell(row: dict, column: str, metric: str) -> str:
     return mean_std_cell(row[f"{column}_mean"], row[f"{column}_std"], metric)
 
 
-def _compute(selection: Selection) -> Computed:
-    """All settings; the chosen ones beside the recipes; their comparisons, or those of the study."""
-    query, study, runs = selection.query, selection.study, selection.runs
+def compute(selection: Selection) -> Computed:
+    """All settings; the chosen ones beside the recipes; their comparisons, or those of the query."""
+    study, query, runs = selection.study, selection.study.query, selection.runs
     data = chosen_settings(selection)
     tried = number_tried(data)
     grid = set(data.loc[tried > 1, GROUP].itertuples(index=False, name=None))
-    size = find_size([run for run in runs if (run.arm, run.init) in grid], query.subset)
-    tables = [settings_table(data, query, size=size)]
+    size = find_size([run for run in runs if (run.arm, run.init) in grid], study.choose_on)
+    tables = [settings_table(data, study, size=size)]
 
     shown = data[data["chosen"] | (data["setting"] == "")]
     names = {
@@ -293,51 +272,17 @@ def _compute(selection: Selection) -> Computed:
     }
     values = selection.values
     at_best = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
-    size = selection.test_size if query.metric in ACCURACIES else query.test_size
-    spread = spread_over_seeds(at_best, query.metric, ddof=query.ddof, test_size=size)
-    tables.append(chosen_table(spread, names, query, test_size=size))
+    size = selection.test_size if study.metric in ACCURACIES else query.test_size
+    spread = spread_over_seeds(at_best, study.metric, ddof=query.ddof, test_size=size)
+    tables.append(chosen_table(spread, names, study, test_size=size))
 
     scored = set(at_best["group"])
     groups = study.ordered(group for group in names_of(shown[shown["chosen"]]) if group in scored)
-    pairs = study.pairs or None
+    pairs = query.pairs or None
     if pairs:
         groups = list(dict.fromkeys(group for pair in pairs for group in pair))
     if len(groups) > 1:
-        differences = compare_groups(values, groups, pairs=pairs, at=study.points(), lower=query.lower)
-        tables.append(comparison_table(differences, query))
-        tables += examples_tables(selection.predictions, groups, pairs, query.reported)
+        differences = compare_groups(values, groups, pairs=pairs, at=study.points(), lower=study.lower)
+        tables.append(comparison_table(differences, study))
+        tables += examples_tables(selection.predictions, groups, pairs, study.split)
     return Computed(tables, values)
-
-
-def _draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
-    """Figures, if a method and init has more than one setting."""
-    from roberta_small.analysis.features.best_settings.figures import (
-        draw_best_settings,
-        draw_flag,
-        flags_to_draw,
-    )
-
-    query, data = selection.query, chosen_settings(selection)
-    if number_tried(data).max() == 1:
-        return
-    yield (
-        f"{query.metric}_best_settings",
-        draw_best_settings(
-            selection.table, data, query.metric, ddof=query.ddof, chance=query.chance,
-            reported=query.reported, study=query.study,
-        ),
-    )  # fmt: skip
-    for flag in flags_to_draw(data):
-        figure = draw_flag(
-            selection.best, data, flag, query.metric, query.by, subset=query.subset, reported=query.reported,
-            study=query.study,
-        )  # fmt: skip
-        yield f"{query.metric}_by_{flag}", figure
-
-
-BEST_SETTINGS = Feature(
-    "all settings of each method, the one that validation selects, and comparisons of these",
-    ("settings", "best_settings", "comparison", "examples"),
-    _compute,
-    _draw,
-)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from roberta_small.analysis.features.best_settings.choice import (
+from roberta_small.analysis.features.best_settings import (
     AS_RECIPE,
     FAMILY,
+    chosen_settings,
     number_of,
     number_tried,
     varied_flags,
 )
 from roberta_small.analysis.features.curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
+from roberta_small.analysis.query import NO_STUDY, Study
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import at_validations, per_epoch
-from roberta_small.analysis.study import NO_STUDY, Study
+from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import (
     Style,
     family_of,
@@ -56,11 +59,13 @@ def draw_best_settings(
     """
     from matplotlib.figure import Figure
 
-    study = study.resolved_for(chosen)
     values = at_validations(table, reported, metric)
     means = per_epoch(table, metric, subset=reported, ddof=ddof)
     tried = chosen[number_tried(chosen) > 1]
-    flat = _flat(chosen, values)
+    # Baselines with a single setting and a single validation are lines.
+    epochs = values.groupby(GROUP)["epoch"].max().reset_index()
+    alone = chosen.loc[number_tried(chosen) == 1, GROUP]
+    flat = alone.merge(epochs.loc[epochs["epoch"] == 1, GROUP], on=GROUP)
     families = list(dict.fromkeys(tried["family"]))
     columns, (width, height) = grid(2, PANEL_INCHES)
     figure = Figure(figsize=(width, height * len(families)), layout="constrained")
@@ -99,10 +104,12 @@ def draw_flag(
     """
     from matplotlib.figure import Figure
 
-    study = study.resolved_for(chosen)
     alone = chosen[number_tried(chosen) == 1]
     has_value = np.array([flag in values for values in alone["values"]], dtype=bool)
-    groups = [*_lines(chosen, flag), *_points(alone[has_value], flag)]
+    groups = _lines(chosen, flag)
+    for index, row in alone[has_value].iterrows():  # single settings, of which none is marked as chosen
+        point = alone.loc[[index]].assign(value=row["values"][flag], chosen=False)
+        groups.append((f"{row['family']}/{row['init']}", point))
     places, names = _places(pd.concat([line["value"] for _, line in groups]))
     style_of = group_styles([name for name, _ in groups], study, family_of)
     columns, size = grid(2, PANEL_INCHES)
@@ -112,11 +119,16 @@ def draw_flag(
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)
-            shown = _label_of(name, line, study)
+            # A line of several groups has the label of their method.
+            family, _, init = name.rpartition("/")
+            several, one = f"{study.label(family)}/{init}", "/".join(line[GROUP].iloc[0])
+            shown = several if len(line) > 1 else study.label(one)
             _draw_line(panel, line, best, column, (places, shift), shown, style_of[name])
         means = alone[~has_value].assign(mean=alone[f"{column}_mean"])
         draw_lines(panel, means, by if column == "valid" else metric, study)
-        _label_values(panel, flag, names)
+        panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
+        panel.set_xlim(-0.08, 1.08)
+        panel.set_xlabel(literal(flag))
         panel.set_title(literal(title), fontsize="medium")
         finish(panel)
     panels[0].set_ylabel(literal(label(by)))
@@ -128,25 +140,12 @@ def draw_flag(
     return figure
 
 
-def flags_to_draw(chosen: pd.DataFrame) -> list[str]:
-    """The flags for `draw_flag`: those in which some settings differ alone."""
-    return [flag for flag in varied_flags(chosen) if _lines(chosen, flag)]
-
-
 def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
     """(name, settings) of each family and init with at least two values of the flag, see `_slice`."""
     return [
         (f"{family}/{init}", line)
         for (family, init), settings in chosen.groupby(FAMILY, sort=False)
         if len(line := _slice(settings, flag)) > 1
-    ]
-
-
-def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
-    """(name, setting) of each single setting with its value of the flag; none is marked as chosen."""
-    return [
-        (f"{row['family']}/{row['init']}", alone.loc[[index]].assign(value=row["values"][flag], chosen=False))
-        for index, row in alone.iterrows()
     ]
 
 
@@ -172,22 +171,6 @@ def _draw_curves(
     runs, curves = (frame.merge(names, on=GROUP) for frame in (values, means))
     draw_runs(panel, runs, style)
     draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
-
-
-def _label_of(name: str, line: pd.DataFrame, study: Study) -> str:
-    """The label of a group, or METHOD/INIT with the label of the method if the line has several groups."""
-    if len(line) == 1:
-        return study.label("/".join(line[GROUP].iloc[0]))
-    family, _, init = name.rpartition("/")
-    return f"{study.label(family)}/{init}"
-
-
-def _flat(chosen: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
-    """The arms and inits with a single setting and a single validation, such as baselines."""
-    alone = chosen[number_tried(chosen) == 1]
-    epochs = values.groupby(GROUP)["epoch"].max().reset_index()
-    once = epochs.loc[epochs["epoch"] == 1, GROUP]
-    return alone[GROUP].merge(once, on=GROUP)
 
 
 def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
@@ -241,8 +224,20 @@ def _draw_line(
     )  # fmt: skip
 
 
-def _label_values(panel: Axes, flag: str, names: dict[float, str]) -> None:
-    """Label the horizontal axis with the values of the flag."""
-    panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
-    panel.set_xlim(-0.08, 1.08)
-    panel.set_xlabel(literal(flag))
+def draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
+    """The figures, if a method and init has more than one setting."""
+    study, query, data = selection.study, selection.study.query, chosen_settings(selection)
+    if number_tried(data).max() == 1:
+        return
+    figure = draw_best_settings(
+        selection.table, data, study.metric, ddof=query.ddof, chance=query.chance, reported=study.split,
+        study=study,
+    )  # fmt: skip
+    yield f"{study.metric}_best_settings", figure
+    for flag in varied_flags(data):
+        if _lines(data, flag):  # some settings differ in this flag alone
+            figure = draw_flag(
+                selection.best, data, flag, study.metric, study.by, subset=study.choose_on,
+                reported=study.split, study=study,
+            )  # fmt: skip
+            yield f"{study.metric}_by_{flag}", figure

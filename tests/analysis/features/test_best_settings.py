@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
-from roberta_small.analysis.features.best_settings.choice import (
+from roberta_small.analysis.features.best_settings import (
     choose_settings,
     find_settings,
     flag_values,
@@ -43,13 +43,6 @@ def grid(tmp_path):
 def choose(root, **options):
     best = best_checkpoints(load_runs(root))
     return choose_settings(find_settings(find_runs(root)), best, **options)
-
-
-def test_names_of_arms():
-    assert split_arm("fairseq,dropout=0.1,lr=1e-4") == ("fairseq", "dropout=0.1,lr=1e-4")
-    assert split_arm("fairseq") == ("fairseq", "")
-    assert flag_values("dropout=0.1,lr=1e-4") == {"dropout": "0.1", "lr": "1e-4"}
-    assert flag_values("") == {}
 
 
 def test_values_of_flags_in_a_recipe(tmp_path):

@@ -1,1 +1,0 @@
-"""All settings of each method, and the one that validation selects: tables and figures."""
