@@ -5,10 +5,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-import uvicorn
-
-from roberta_small.eval.serve import listen, local_hosts, url_of
-from roberta_small.eval.serve.app import create_app
+from roberta_small.eval.serve import listen, local_hosts, new_server, url_of
 from roberta_small.eval.serve.models import Models
 from roberta_small.eval.serve.schema import Limits
 
@@ -31,8 +28,7 @@ def serving(*classifiers, **limits):
     models = Models(classifiers, max_tokens=4096, max_waiting=limits.waiting)
     listener = listen("127.0.0.1", 0)
     with contextlib.closing(models), contextlib.closing(listener):
-        app = create_app(models, limits, local_hosts(listener))
-        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, log_level="warning"))
+        server = new_server(models, limits, local_hosts(listener))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         url, port = url_of(listener), listener.getsockname()[1]
         thread.start()

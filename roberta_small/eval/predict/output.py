@@ -16,10 +16,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import json_line
+from roberta_small.common.predictions import AnyPrediction, ValuePrediction
 from roberta_small.preprocess.readers.records import COMPRESSED
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text", "glue")
@@ -55,8 +56,7 @@ class TextPrediction:
     index: int
     """Line or row of the input, counted from 0."""
     text: str
-    probabilities: dict[str, float]
-    """Empty for regression."""
+    found: AnyPrediction
     words: list[Word] | None = None
     """None if no explanation was requested."""
     std: float | dict[str, float] | None = None
@@ -66,22 +66,19 @@ class TextPrediction:
     """What is suspicious about the text, or ""."""
     cells: Mapping[str, Any] | None = None
     """The row of the input table; None for other input."""
-    result: list[str] | float | None = None
-    """The predicted classes of multi-label data, or the predicted number; None for one class per text."""
 
     @property
-    def predicted(self) -> str | list[str] | float:
-        """The predicted classes or number, else the most probable class; the first one on a tie."""
-        if self.result is not None:
-            return self.result
-        return max(self.probabilities, key=self.probabilities.__getitem__)
+    def probabilities(self) -> dict[str, float]:
+        """Of each class; empty for regression."""
+        return {} if isinstance(self.found, ValuePrediction) else self.found.probabilities
 
     @property
     def written(self) -> str:
         """What is predicted, as text."""
-        if isinstance(self.predicted, list):
-            return LABEL_SEPARATOR.join(self.predicted)
-        return self.predicted if isinstance(self.predicted, str) else f"{self.predicted:.6g}"
+        predicted = self.found.predicted
+        if isinstance(predicted, tuple):
+            return LABEL_SEPARATOR.join(predicted)
+        return predicted if isinstance(predicted, str) else f"{predicted:.6g}"
 
 
 @dataclass(frozen=True)
@@ -100,55 +97,56 @@ class Layout:
     renamed: dict[str, str] = field(default_factory=dict)
     """Other names of output fields, because the table has columns of these names (`avoid_columns`)."""
 
+    @property
+    def label(self) -> str:
+        """The name of the field of the prediction, before renaming."""
+        return "label" if self.table is None else "prediction"
+
     def names(self, *, flat: bool) -> list[str]:
         """The fields that are added to a table, before renaming.
 
         With `flat`, each class has a field of its own and every field is always present.
         """
-        whole = ["probabilities"] if self.classes else []
-        probabilities = [f"p({name})" for name in self.classes] if flat else whole
+        if flat:
+            probabilities = [f"p({name})" for name in self.classes]
+        else:
+            probabilities = ["probabilities"] if self.classes else []
         std = ["std"] if self.with_std else []
         if std and flat and self.several:
             std = [f"std({name})" for name in self.classes]
-        return ["label" if self.table is None else "prediction", *probabilities, *std, "note"]
+        return [self.label, *probabilities, *std, "note"]
 
     def record(self, prediction: TextPrediction) -> dict[str, Any]:
         """The fields with all probabilities in one; `note`, `text` and `words` only where there are any."""
-        values: list[Any] = [prediction.predicted, *([prediction.probabilities] if self.classes else [])]
-        values += [prediction.std] if self.with_std else []
-        record = self._first(prediction) | self._named(values, flat=False)
+        fields: dict[str, Any] = {self.label: prediction.found.predicted}
+        if self.classes:
+            fields["probabilities"] = prediction.probabilities
+        if self.with_std:
+            fields["std"] = prediction.std
         if prediction.note:
-            record[self._name("note")] = prediction.note
+            fields["note"] = prediction.note
         if self.with_text and self.table is None:
-            record["text"] = prediction.text
+            fields["text"] = prediction.text
         if prediction.words is not None:
-            record[self._name("words")] = [[word.text, round(word.score, 6)] for word in prediction.words]
-        return record
-
-    def flat(self, prediction: TextPrediction) -> dict[str, Any]:
-        """The fields with one for each class; the same for all predictions."""
-        number = isinstance(prediction.predicted, float)
-        shown = prediction.predicted if number else prediction.written
-        values: list[Any] = [shown, *prediction.probabilities.values()]
-        std = prediction.std
-        values += (list(std.values()) if isinstance(std, dict) else [std]) if self.with_std else []
-        record = self._first(prediction) | self._named([*values, prediction.note], flat=True)
-        return record | ({"text": prediction.text} if self.with_text and self.table is None else {})
+            fields["words"] = [[word.text, round(word.score, 6)] for word in prediction.words]
+        cells = {"index": prediction.index} if prediction.cells is None else prediction.cells
+        return {**cells, **{self.renamed.get(name, name): value for name, value in fields.items()}}
 
     def header(self) -> list[str]:
-        """The names of `flat`."""
+        """The names of the columns of `row`."""
         first = ["index"] if self.table is None else list(self.table)
         text = ["text"] if self.with_text and self.table is None else []
-        return [*first, *map(self._name, self.names(flat=True)), *text]
+        return [*first, *(self.renamed.get(name, name) for name in self.names(flat=True)), *text]
 
-    def _first(self, prediction: TextPrediction) -> dict[str, Any]:
-        return {"index": prediction.index} if prediction.cells is None else dict(prediction.cells)
-
-    def _named(self, values: list[Any], *, flat: bool) -> dict[str, Any]:
-        return dict(zip(map(self._name, self.names(flat=flat)), values, strict=False))
-
-    def _name(self, name: str) -> str:
-        return self.renamed.get(name, name)
+    def row(self, prediction: TextPrediction) -> list[Any]:
+        """The cells with one for each class; as many for all predictions."""
+        first = [prediction.index] if prediction.cells is None else prediction.cells.values()
+        value = prediction.found.predicted
+        shown = value if isinstance(value, float) else prediction.written
+        std = prediction.std
+        spread = list(std.values()) if isinstance(std, dict) else [std] if self.with_std else []
+        text = [prediction.text] if self.with_text and self.table is None else []
+        return [*first, shown, *prediction.probabilities.values(), *spread, prediction.note, *text]
 
 
 def avoid_columns(layout: Layout, kind: str) -> dict[str, str]:
@@ -165,18 +163,6 @@ def avoid_columns(layout: Layout, kind: str) -> dict[str, str]:
             found[name] = new
         taken.add(new)
     return found
-
-
-class Writer(Protocol):
-    """Writes predictions one at a time."""
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left; the stream stays open."""
-        ...
 
 
 def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
@@ -201,88 +187,93 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     return found
 
 
+class Writer:
+    """Writes predictions one at a time."""
+
+    def __init__(self, stream: IO, layout: Layout) -> None:
+        self.stream = stream
+        self.layout = layout
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one prediction."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write what is left; the stream stays open."""
+
+
 def open_writer(kind: str, stream: IO, layout: Layout, delimiter: str | None = None) -> Writer:
     """The writer for one of `FORMATS`; those in `BINARY` need a binary stream.
 
     `delimiter` replaces that of CSV. The format "text" is in color on a terminal. Raises `UserError` if the
     package of a format is missing.
     """
-    if kind == "jsonl":
-        return JsonLinesWriter(stream, layout)
+    if kind in DELIMITERS:
+        return CsvWriter(stream, layout, delimiter or DELIMITERS[kind])
     if kind == "text":
-        return TextWriter(stream, color=stream.isatty())
-    if kind == "glue":
-        return GlueWriter(stream)
-    if kind == "parquet":
-        return ParquetWriter(stream, layout)
-    if kind == "xlsx":
-        return WorkbookWriter(stream, layout)
-    return CsvWriter(stream, layout, delimiter or DELIMITERS[kind])
+        return TextWriter(stream, layout, color=stream.isatty())
+    classes = {
+        "jsonl": JsonLinesWriter,
+        "glue": GlueWriter,
+        "parquet": ParquetWriter,
+        "xlsx": WorkbookWriter,
+    }
+    return classes[kind](stream, layout)
 
 
-class JsonLinesWriter:
+class JsonLinesWriter(Writer):
     """One JSON object per line (`Layout.record`)."""
 
-    def __init__(self, stream: IO[str], layout: Layout) -> None:
-        self.stream = stream
-        self.layout = layout
-
     def write(self, prediction: TextPrediction) -> None:
-        """Write one line."""
+        """Write one prediction."""
         self.stream.write(json_line(self.layout.record(prediction), default=str))
 
-    def close(self) -> None:
-        """Nothing is left."""
 
-
-class CsvWriter:
-    """CSV or TSV with a header (`Layout.flat`). Rows end in a line feed."""
+class CsvWriter(Writer):
+    """CSV or TSV with a header (`Layout.row`). Rows end in a line feed."""
 
     def __init__(self, stream: IO[str], layout: Layout, delimiter: str) -> None:
-        self.stream = stream
-        self.layout = layout
+        super().__init__(stream, layout)
         # The writer quotes the characters of its line terminator: both, because readers end a row at either.
         self.line = io.StringIO()
         self.rows = csv.writer(self.line, delimiter=delimiter, lineterminator="\r\n")
         self._write_row(layout.header())
 
     def write(self, prediction: TextPrediction) -> None:
-        """Write one row."""
-        self._write_row(map(_csv_cell, self.layout.flat(prediction).values()))
+        """Write one prediction."""
+        self._write_row(map(_csv_cell, self.layout.row(prediction)))
 
-    def close(self) -> None:
-        """Nothing is left."""
-
-    def _write_row(self, cells: Any) -> None:
+    def _write_row(self, cells: Iterable[Any]) -> None:
         self.rows.writerow(cells)
         self.stream.write(self.line.getvalue().removesuffix("\r\n") + "\n")
         self.line.seek(0)
         self.line.truncate()
 
 
-class GlueWriter:
+class GlueWriter(Writer):
     """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
 
-    The index is that of the input table, if it has a column `index`, else that of the text.
+    The index is that of the input table, if it has a column `index`, else that of the text. A number has
+    three decimals.
     """
 
-    def __init__(self, stream: IO[str]) -> None:
-        self.stream = stream
+    def __init__(self, stream: IO[str], layout: Layout) -> None:
+        super().__init__(stream, layout)
         stream.write("index\tprediction\n")
 
     def write(self, prediction: TextPrediction) -> None:
-        """Write one line; a number has three decimals."""
+        """Write one prediction."""
         index = (prediction.cells or {}).get("index", prediction.index)
-        predicted = prediction.predicted
+        predicted = prediction.found.predicted
         shown = f"{predicted:.3f}" if isinstance(predicted, float) else prediction.written
         self.stream.write(f"{index}\t{shown}\n")
 
-    def close(self) -> None:
-        """Nothing is left."""
 
+class ParquetWriter(Writer):
+    """Parquet (`Layout.row`); the types of the input table's columns follow from their values.
 
-class ParquetWriter:
-    """Parquet (`Layout.flat`); the types of the input table's columns follow from their values."""
+    The cells of a column of mixed types are written as text.
+    """
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
         try:
@@ -290,55 +281,44 @@ class ParquetWriter:
             import pyarrow.parquet
         except ImportError:
             raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
-        self.layout = layout
-        self.schema = self._schema(pyarrow)
-        self.from_rows = pyarrow.Table.from_pylist
-        self.file = pyarrow.parquet.ParquetWriter(stream, self.schema)
-        self.rows: list[dict[str, Any]] = []
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Add one row."""
-        self.rows.append(self.layout.flat(prediction))
-        if len(self.rows) >= PARQUET_ROWS:
-            self._flush()
-
-    def close(self) -> None:
-        """Write the last rows and the end of the file."""
-        self._flush()
-        self.file.close()
-
-    def _flush(self) -> None:
-        rows = [self._converted(row) for row in self.rows] if self.as_text else self.rows
-        self.file.write_table(self.from_rows(rows, schema=self.schema))
-        self.rows = []
-
-    def _converted(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with the cells of columns of mixed types as text."""
-        return row | {name: _as_text(row[name]) for name in self.as_text}
-
-    def _schema(self, pyarrow: Any) -> Any:
-        types: dict[str, Any] = {}
-        self.as_text: list[str] = []
-        for name, values in (self.layout.table or {"index": [0]}).items():
+        super().__init__(stream, layout)
+        words = [*([layout.label] if layout.classes else []), "note"]
+        texts = {"text", *(layout.renamed.get(name, name) for name in words)}
+        types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in layout.header()}
+        self.mixed: list[str] = []
+        for name, values in (layout.table or {"index": [0]}).items():
             try:
                 types[name] = pyarrow.array(values).type
             except (pyarrow.ArrowException, OverflowError):
                 types[name] = pyarrow.string()
-                self.as_text.append(name)
-        for name in self.layout.header():
-            number = name in self._numbers()
-            types.setdefault(name, pyarrow.float64() if number else pyarrow.string())
-        return pyarrow.schema([(name, types[name]) for name in self.layout.header()])
+                self.mixed.append(name)
+        self.table = pyarrow.Table
+        self.schema = pyarrow.schema(list(types.items()))
+        self.file = pyarrow.parquet.ParquetWriter(stream, self.schema)
+        self.rows: list[dict[str, Any]] = []
 
-    def _numbers(self) -> set[str]:
-        first, *names = self.layout.names(flat=True)
-        names = [name for name in names if name == "std" or name.startswith(("p(", "std("))]
-        names += [] if self.layout.classes else [first]
-        return {self.layout.renamed.get(name, name) for name in names}
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one prediction."""
+        row = dict(zip(self.schema.names, self.layout.row(prediction), strict=True))
+        for name in self.mixed:
+            if row[name] is not None and not isinstance(row[name], str):
+                row[name] = json.dumps(row[name], ensure_ascii=False, default=str)
+        self.rows.append(row)
+        if len(self.rows) >= PARQUET_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._flush()
+        self.file.close()
+
+    def _flush(self) -> None:
+        self.file.write_table(self.table.from_pylist(self.rows, schema=self.schema))
+        self.rows = []
 
 
-class WorkbookWriter:
-    """A workbook with one sheet (`Layout.flat`). Text that begins with = stays text."""
+class WorkbookWriter(Writer):
+    """A workbook with one sheet (`Layout.row`). Text that begins with = stays text."""
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
         try:
@@ -346,20 +326,19 @@ class WorkbookWriter:
             from openpyxl.cell import WriteOnlyCell
         except ImportError:
             raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
-        self.stream = stream
-        self.layout = layout
+        super().__init__(stream, layout)
         self.book = openpyxl.Workbook(write_only=True)
         self.sheet = self.book.create_sheet("predictions")
         self.new_cell = WriteOnlyCell
         self.shortened = 0
-        self._write_row(layout.header())
+        self.sheet.append(list(map(self._cell, layout.header())))
 
     def write(self, prediction: TextPrediction) -> None:
-        """Add one row."""
-        self._write_row(self.layout.flat(prediction).values())
+        """Write one prediction."""
+        self.sheet.append(list(map(self._cell, self.layout.row(prediction))))
 
     def close(self) -> None:
-        """Write the file."""
+        """Write the rest."""
         self.book.save(self.stream)
         if self.shortened:
             print(
@@ -367,9 +346,6 @@ class WorkbookWriter:
                 "most that a workbook has; another format, such as .jsonl, keeps them",
                 file=sys.stderr,
             )
-
-    def _write_row(self, values: Iterable[Any]) -> None:
-        self.sheet.append([self._cell(value) for value in values])
 
     def _cell(self, value: Any) -> Any:
         value = _csv_cell(value)
@@ -383,34 +359,36 @@ class WorkbookWriter:
         return cell
 
 
-class TextWriter:
+class TextWriter(Writer):
     """What is predicted, its probability and the text; the words that contributed most are marked.
 
-    With color, green words contributed to the predicted class and red ones against it; without color they are
-    written `[+word]` and `[-word]`.
+    Each is one line. With color, green words contributed to the predicted class and red ones against it;
+    without color they are written `[+word]` and `[-word]`.
     """
 
-    def __init__(self, stream: IO[str], *, color: bool) -> None:
-        self.stream = stream
+    def __init__(self, stream: IO[str], layout: Layout, *, color: bool) -> None:
+        super().__init__(stream, layout)
         self.color = color
 
     def write(self, prediction: TextPrediction) -> None:
-        """Write one line; line breaks in the text become spaces."""
+        """Write one prediction."""
         written = prediction.written or "–"
         label = f"{BOLD}{written}{PLAIN}" if self.color else written
-        text = prediction.text if prediction.words is None else self._marked(prediction.words)
-        probability = _certainty(prediction)
+        predicted, p, std = prediction.found.predicted, prediction.probabilities, prediction.std
+        if isinstance(predicted, tuple):  # of each class, with its standard deviation over an ensemble
+            spread = {name: f" ± {value:.3f}" for name, value in std.items()} if isinstance(std, dict) else {}
+            certainty = LABEL_SEPARATOR.join(f"{p[name]:.3f}{spread.get(name, '')}" for name in predicted)
+        else:
+            certainty = f"{p[predicted]:.3f}" if isinstance(predicted, str) else ""
+            certainty += f" ± {std:.3f}" if isinstance(std, float) else ""
+        text = prediction.text
+        if prediction.words is not None:
+            strongest = max((abs(word.score) for word in prediction.words), default=0.0)
+            text = " ".join(self._marked(word, strongest) for word in prediction.words)
         note = f"  ({prediction.note})" if prediction.note else ""
-        self.stream.write(f"{label}  {probability}  {' '.join(text.splitlines())}{note}\n")
+        self.stream.write(f"{label}  {certainty}  {' '.join(text.splitlines())}{note}\n")
 
-    def close(self) -> None:
-        """Nothing is left."""
-
-    def _marked(self, words: list[Word]) -> str:
-        strongest = max((abs(word.score) for word in words), default=0.0)
-        return " ".join(self._mark(word, strongest) for word in words)
-
-    def _mark(self, word: Word, strongest: float) -> str:
+    def _marked(self, word: Word, strongest: float) -> str:
         if not strongest or abs(word.score) < MARKED_FRACTION * strongest:
             return word.text
         if self.color:
@@ -418,26 +396,8 @@ class TextWriter:
         return f"[{'+' if word.score > 0 else '-'}{word.text}]"
 
 
-def _certainty(prediction: TextPrediction) -> str:
-    """The probability of each predicted class; the standard deviations over an ensemble."""
-    predicted, p, std = prediction.predicted, prediction.probabilities, prediction.std
-    if isinstance(predicted, list):
-        of_class = std if isinstance(std, dict) else {}
-        parts = [f"{p[name]:.3f}" + (f" ± {of_class[name]:.3f}" if of_class else "") for name in predicted]
-        return LABEL_SEPARATOR.join(parts)
-    spread = f" ± {std:.3f}" if isinstance(std, float) else ""
-    return (f"{p[predicted]:.3f}" if isinstance(predicted, str) else "") + spread
-
-
 def _csv_cell(value: Any) -> Any:
     """A cell of CSV: containers and truth values of a JSON or Parquet table as JSON."""
     if isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value
-
-
-def _as_text(value: Any) -> str | None:
-    """A cell of a Parquet column of mixed types."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-from roberta_small.__main__ import main as front_door
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import build_parser, main
 from roberta_small.eval.serve import listen, load, local_hosts, url_of
@@ -53,13 +52,13 @@ def started(*words):
 
 
 @pytest.mark.usefixtures("fast_processes")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, number):
+def test_sigterm_ends_the_command_after_the_requests_in_progress(trained):
+    """`test_documentation.py` ends it with Ctrl-C."""
     with started(trained.run) as (process, port):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", "/predict", json.dumps({"text": "un livre"}), JSON)
         assert process.stdout.readline() == "computing\n"
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         response = connection.getresponse()
         answer = json.loads(response.read())
         _, errors = process.communicate(timeout=60)
@@ -84,7 +83,7 @@ def test_the_address_and_the_hosts_of_a_request():
     with contextlib.closing(listen("localhost", 0)) as listener:
         host, port = listener.getsockname()[:2]
         assert url_of(listener) in (f"http://{host}:{port}/", f"http://[{host}]:{port}/")
-        assert {f"localhost:{port}", "localhost"} < set(local_hosts(listener))
+        assert "localhost" in local_hosts(listener)
     with contextlib.closing(listen("0.0.0.0", 0)) as listener:
         assert local_hosts(listener) == []
 
@@ -97,7 +96,7 @@ def test_ipv6():
     with contextlib.closing(listener):
         port = listener.getsockname()[1]
         assert url_of(listener) == f"http://[::1]:{port}/"
-        assert f"[::1]:{port}" in local_hosts(listener)
+        assert "[::1]" in local_hosts(listener)
 
 
 def test_the_runs_of_several_paths_are_loaded(trained, tmp_path):
@@ -141,11 +140,6 @@ def test_without_the_extra_the_error_names_it(monkeypatch, capsys, name):
     errors = capsys.readouterr().err
     assert name in errors
     assert re.search(r"pip install .*\[serve\]", errors)
-
-
-def test_the_former_command_does_not_exist(capsys):
-    assert front_door(["demo"]) == 2
-    assert "demo" in capsys.readouterr().err
 
 
 def test_help_needs_neither_torch_nor_the_extra(monkeypatch, capsys):
