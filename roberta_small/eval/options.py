@@ -57,7 +57,7 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = True, apostrophes:
 
 def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._ArgumentGroup:
     """Add --device and --precision, and --max-tokens for the batches of a classifier; returns their group."""
-    from roberta_small.eval.model import PRECISIONS
+    from roberta_small.eval.precision import PRECISIONS
 
     group = parser.add_argument_group("computation")
     group.add_argument(

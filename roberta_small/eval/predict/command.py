@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -21,9 +21,9 @@ from roberta_small.common.predictions import from_outputs
 from roberta_small.common.run import BEST_CHECKPOINT
 from roberta_small.common.run import WEIGHTS as WEIGHT_FILES
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
-from roberta_small.eval.model import PrecisionMessages
 from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, overrides
 from roberta_small.eval.origin import GRAPH, find_best
+from roberta_small.eval.precision import print_precisions
 from roberta_small.eval.predict.inputs import Block, open_input
 from roberta_small.eval.predict.output import (
     BINARY,
@@ -151,25 +151,23 @@ def run(args: argparse.Namespace) -> None:
         if kind in DELIMITERS and args.input and format_suffix(args.input) == f".{kind}":
             same = texts.dialect
         output = stack.enter_context(open_output(args.out, kind, same)) if args.out else sys.stdout
-        writer = open_writer(kind, output, layout, same.delimiter)
-        outputs: list[Callable[[TextPrediction], None]] = [writer.write]
+        writers = [stack.enter_context(open_writer(kind, output, layout, same.delimiter))]
         if args.html:
             from roberta_small.eval.predict.explain import explanation_page
 
-            outputs.append(stack.enter_context(explanation_page(args.html, model.classes)))
+            writers.append(stack.enter_context(explanation_page(args.html, model.classes)))
         # On a terminal, the bar would appear between the predictions.
         hidden = True if output.isatty() else None
         bar = tqdm(desc="predict", unit=" texts", total=texts.count, leave=False, disable=hidden)
         stack.enter_context(bar)
         for block in texts.blocks(pairs=model.pairs):
             for prediction in _predictions(model, block, explain=args.explain):
-                for write in outputs:
+                for write in writers:
                     write(prediction)
                 notes[prediction.note.partition(":")[0]] += 1
                 bar.update()
             output.flush()
             return_free_memory()
-        writer.close()
     found = [f"{number:,} {NOTED[note]}" for note, number in notes.items() if note]
     if found:
         print(f"note: of {count(notes.total(), 'text')}, {' and '.join(found)}", file=sys.stderr)
@@ -195,13 +193,13 @@ def _load(paths: Sequence[str], *, ensemble: bool, **options: Any) -> SentenceCl
     if ensemble:
         together = Ensemble.from_runs(paths, **options)
         describe(together)
-        PrecisionMessages().show(*(member.model.precision for member in together.members))
+        print_precisions(member.model.precision for member in together.members)
         return together
     path: Any = paths[0]
     if not path.endswith(GRAPH):
         path = find_best(path)
     classifier = SentenceClassifier.from_run(path, **options)
-    PrecisionMessages().show(classifier.model.precision)
+    print_precisions([classifier.model.precision])
     return classifier
 
 

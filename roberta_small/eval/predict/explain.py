@@ -18,7 +18,7 @@ import contextlib
 import html
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,9 +26,9 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.eval.model import INT8
 from roberta_small.eval.network import Network
-from roberta_small.eval.predict.output import TextPrediction, Word
+from roberta_small.eval.precision import INT8
+from roberta_small.eval.predict.output import TextPrediction, Word, Write
 from roberta_small.eval.texts import Ids, check_texts
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
 from roberta_small.preprocess.dictionary import BOS, EOS, WORD_START
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from roberta_small.eval.classifier import SentenceClassifier
     from roberta_small.eval.texts import Text
 
-PageWriter = Callable[[TextPrediction], None]
 STEPS = 50
 STEPS_PER_BATCH = 10
 
@@ -47,10 +46,7 @@ STEPS_PER_BATCH = 10
 def explain_texts(
     classifier: SentenceClassifier, texts: Sequence[Text], rows: Sequence[Ids]
 ) -> Iterator[list[Word]]:
-    """The words of each text with their scores; `rows` are the ids returned by `classifier.encode`.
-
-    Raises `UserError` if Captum is not installed.
-    """
+    """The words of each text with their scores; `rows` are its ids. Errors as for `check_explainable`."""
     check_texts(texts)
     check_explainable(classifier)
     return (explain(classifier, text, row) for text, row in zip(texts, rows, strict=True))
@@ -159,10 +155,7 @@ def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Ten
 
 
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
-    """The subword tokens of an example as they appear in the text, without special symbols.
-
-    Empty for a Transformers tokenizer without offsets.
-    """
+    """The subword tokens as they appear in the text; empty for a Transformers tokenizer without offsets."""
     from roberta_small.preprocess.readers.lines import normalize
 
     encoder = classifier.text_input.encoder
@@ -207,11 +200,8 @@ PAGE_END = "</body></html>\n"
 
 
 @contextlib.contextmanager
-def explanation_page(path: str | os.PathLike[str], classes: list[str]) -> Iterator[PageWriter]:
-    """An HTML page of explained predictions, written atomically when the block ends without an error.
-
-    The block gets a function that writes one prediction and its marked words.
-    """
+def explanation_page(path: str | os.PathLike[str], classes: list[str]) -> Iterator[Write]:
+    """A block that gets a function, which writes a prediction and its marked words to an HTML page."""
     with atomic_open(path) as stream:
         stream.write(PAGE_HEAD.format(style=STYLE, legend=LEGEND))
         stream.write(f'<p class="note">Classes: {html.escape(", ".join(classes))}</p>\n')

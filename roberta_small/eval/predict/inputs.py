@@ -100,18 +100,17 @@ def _standard_input() -> Iterator[line_files.Block]:
         first_line += data.count(b"\n")
 
 
+@dataclass(frozen=True)
 class Lines:
     """Texts of the command line, or lines of a file or of standard input."""
 
+    texts: Sequence[str]
+    path: str | None
+    encoding: str | None = None
     columns = None
     count = None
     """Unknown."""
     dialect = Dialect()
-
-    def __init__(self, texts: Sequence[str], path: str | None, encoding: str | None = None) -> None:
-        self.texts = list(texts)
-        self.path = path
-        self.encoding = encoding
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the texts in blocks; with `pairs`, each is split at tabs, or two arguments are one pair.
@@ -223,10 +222,7 @@ class Table:
 
 
 def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect: Dialect) -> Lines | Table:
-    """The input of the command line; a file with the suffix of a table is always read as a table.
-
-    Raises `UserError` for both texts and a file, for columns of an input that has none, and as `Table`.
-    """
+    """The input of the command line, a table if the suffix is one; `UserError` for options of the other."""
     if texts and path:
         raise UserError("TEXT and --input: specify only one of them")
     if path is not None and reader_name(path) == TABLE:

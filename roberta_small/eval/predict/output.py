@@ -7,13 +7,15 @@ the row's own cells, and the predicted class is called `prediction`.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -79,6 +81,10 @@ class TextPrediction:
         if isinstance(predicted, tuple):
             return LABEL_SEPARATOR.join(predicted)
         return predicted if isinstance(predicted, str) else f"{predicted:.6g}"
+
+
+Write = Callable[[TextPrediction], object]
+"""Writes one prediction."""
 
 
 @dataclass(frozen=True)
@@ -187,193 +193,151 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     return found
 
 
-class Writer:
-    """Writes predictions one at a time."""
+def open_writer(
+    kind: str, stream: IO, layout: Layout, delimiter: str | None = None
+) -> AbstractContextManager[Write]:
+    """The writer for one of `FORMATS`: a block that gets a function, which writes one prediction.
 
-    def __init__(self, stream: IO, layout: Layout) -> None:
-        self.stream = stream
-        self.layout = layout
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Write what is left; the stream stays open."""
-
-
-def open_writer(kind: str, stream: IO, layout: Layout, delimiter: str | None = None) -> Writer:
-    """The writer for one of `FORMATS`; those in `BINARY` need a binary stream.
-
-    `delimiter` replaces that of CSV. The format "text" is in color on a terminal. Raises `UserError` if the
-    package of a format is missing.
+    The rest is written when the block ends without an error; the stream stays open. Formats in `BINARY` need
+    a binary stream. `delimiter` replaces that of CSV. The format "text" is in color on a terminal. Raises
+    `UserError` if the package of a format is missing.
     """
     if kind in DELIMITERS:
-        return CsvWriter(stream, layout, delimiter or DELIMITERS[kind])
+        return write_csv(stream, layout, delimiter or DELIMITERS[kind])
     if kind == "text":
-        return TextWriter(stream, layout, color=stream.isatty())
-    classes = {
-        "jsonl": JsonLinesWriter,
-        "glue": GlueWriter,
-        "parquet": ParquetWriter,
-        "xlsx": WorkbookWriter,
-    }
-    return classes[kind](stream, layout)
+        return write_text(stream, color=stream.isatty())
+    if kind == "glue":
+        return write_glue(stream)
+    if kind == "parquet":
+        return write_parquet(stream, layout)
+    return write_workbook(stream, layout) if kind == "xlsx" else write_json_lines(stream, layout)
 
 
-class JsonLinesWriter(Writer):
+@contextlib.contextmanager
+def write_json_lines(stream: IO[str], layout: Layout) -> Iterator[Write]:
     """One JSON object per line (`Layout.record`)."""
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        self.stream.write(json_line(self.layout.record(prediction), default=str))
+    yield lambda prediction: stream.write(json_line(layout.record(prediction), default=str))
 
 
-class CsvWriter(Writer):
+@contextlib.contextmanager
+def write_csv(stream: IO[str], layout: Layout, delimiter: str) -> Iterator[Write]:
     """CSV or TSV with a header (`Layout.row`). Rows end in a line feed."""
+    # The writer quotes the characters of its line terminator: both, because readers end a row at either.
+    line = io.StringIO()
+    rows = csv.writer(line, delimiter=delimiter, lineterminator="\r\n")
 
-    def __init__(self, stream: IO[str], layout: Layout, delimiter: str) -> None:
-        super().__init__(stream, layout)
-        # The writer quotes the characters of its line terminator: both, because readers end a row at either.
-        self.line = io.StringIO()
-        self.rows = csv.writer(self.line, delimiter=delimiter, lineterminator="\r\n")
-        self._write_row(layout.header())
+    def write_row(cells: Iterable[Any]) -> None:
+        rows.writerow(cells)
+        stream.write(line.getvalue().removesuffix("\r\n") + "\n")
+        line.seek(0)
+        line.truncate()
 
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        self._write_row(map(_csv_cell, self.layout.row(prediction)))
-
-    def _write_row(self, cells: Iterable[Any]) -> None:
-        self.rows.writerow(cells)
-        self.stream.write(self.line.getvalue().removesuffix("\r\n") + "\n")
-        self.line.seek(0)
-        self.line.truncate()
+    write_row(layout.header())
+    yield lambda prediction: write_row(map(_csv_cell, layout.row(prediction)))
 
 
-class GlueWriter(Writer):
+@contextlib.contextmanager
+def write_glue(stream: IO[str]) -> Iterator[Write]:
     """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
 
     The index is that of the input table, if it has a column `index`, else that of the text. A number has
     three decimals.
     """
 
-    def __init__(self, stream: IO[str], layout: Layout) -> None:
-        super().__init__(stream, layout)
-        stream.write("index\tprediction\n")
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
+    def write(prediction: TextPrediction) -> None:
         index = (prediction.cells or {}).get("index", prediction.index)
         predicted = prediction.found.predicted
         shown = f"{predicted:.3f}" if isinstance(predicted, float) else prediction.written
-        self.stream.write(f"{index}\t{shown}\n")
+        stream.write(f"{index}\t{shown}\n")
+
+    stream.write("index\tprediction\n")
+    yield write
 
 
-class ParquetWriter(Writer):
+@contextlib.contextmanager
+def write_parquet(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     """Parquet (`Layout.row`); the types of the input table's columns follow from their values.
 
     The cells of a column of mixed types are written as text.
     """
-
-    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
+    words = [*([layout.label] if layout.classes else []), "note"]
+    texts = {"text", *(layout.renamed.get(name, name) for name in words)}
+    types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in layout.header()}
+    mixed = []
+    for name, values in (layout.table or {"index": [0]}).items():
         try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
-        super().__init__(stream, layout)
-        words = [*([layout.label] if layout.classes else []), "note"]
-        texts = {"text", *(layout.renamed.get(name, name) for name in words)}
-        types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in layout.header()}
-        self.mixed: list[str] = []
-        for name, values in (layout.table or {"index": [0]}).items():
-            try:
-                types[name] = pyarrow.array(values).type
-            except (pyarrow.ArrowException, OverflowError):
-                types[name] = pyarrow.string()
-                self.mixed.append(name)
-        self.table = pyarrow.Table
-        self.schema = pyarrow.schema(list(types.items()))
-        self.file = pyarrow.parquet.ParquetWriter(stream, self.schema)
-        self.rows: list[dict[str, Any]] = []
+            types[name] = pyarrow.array(values).type
+        except (pyarrow.ArrowException, OverflowError):
+            types[name] = pyarrow.string()
+            mixed.append(name)
+    schema = pyarrow.schema(list(types.items()))
+    rows: list[dict[str, Any]] = []
+    with pyarrow.parquet.ParquetWriter(stream, schema) as file:
 
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        row = dict(zip(self.schema.names, self.layout.row(prediction), strict=True))
-        for name in self.mixed:
-            if row[name] is not None and not isinstance(row[name], str):
-                row[name] = json.dumps(row[name], ensure_ascii=False, default=str)
-        self.rows.append(row)
-        if len(self.rows) >= PARQUET_ROWS:
-            self._flush()
+        def write(prediction: TextPrediction) -> None:
+            row = dict(zip(schema.names, layout.row(prediction), strict=True))
+            for name in mixed:
+                if row[name] is not None and not isinstance(row[name], str):
+                    row[name] = json.dumps(row[name], ensure_ascii=False, default=str)
+            rows.append(row)
+            if len(rows) >= PARQUET_ROWS:
+                file.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+                rows.clear()
 
-    def close(self) -> None:
-        """Write the rest."""
-        self._flush()
-        self.file.close()
-
-    def _flush(self) -> None:
-        self.file.write_table(self.table.from_pylist(self.rows, schema=self.schema))
-        self.rows = []
+        yield write
+        file.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
 
 
-class WorkbookWriter(Writer):
+@contextlib.contextmanager
+def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     """A workbook with one sheet (`Layout.row`). Text that begins with = stays text."""
+    try:
+        import openpyxl
+        from openpyxl.cell import WriteOnlyCell
+    except ImportError:
+        raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("predictions")
+    shortened = 0
 
-    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
-        try:
-            import openpyxl
-            from openpyxl.cell import WriteOnlyCell
-        except ImportError:
-            raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
-        super().__init__(stream, layout)
-        self.book = openpyxl.Workbook(write_only=True)
-        self.sheet = self.book.create_sheet("predictions")
-        self.new_cell = WriteOnlyCell
-        self.shortened = 0
-        self.sheet.append(list(map(self._cell, layout.header())))
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        self.sheet.append(list(map(self._cell, self.layout.row(prediction))))
-
-    def close(self) -> None:
-        """Write the rest."""
-        self.book.save(self.stream)
-        if self.shortened:
-            print(
-                f"warning: {count(self.shortened, 'cell')} shortened to {LONGEST_CELL:,} characters, the "
-                "most that a workbook has; another format, such as .jsonl, keeps them",
-                file=sys.stderr,
-            )
-
-    def _cell(self, value: Any) -> Any:
+    def cell_of(value: Any) -> Any:
+        nonlocal shortened
         value = _csv_cell(value)
         exact = value is None or (isinstance(value, int) and abs(value) < EXACT)
         if exact or (isinstance(value, float) and math.isfinite(value)):
             return value
         text = NOT_IN_XML.sub(" ", str(value))
-        self.shortened += len(text) > LONGEST_CELL
-        cell = self.new_cell(self.sheet, text[:LONGEST_CELL])
+        shortened += len(text) > LONGEST_CELL
+        cell = WriteOnlyCell(sheet, text[:LONGEST_CELL])
         cell.data_type = "s"  # not a formula
         return cell
 
+    sheet.append(list(map(cell_of, layout.header())))
+    yield lambda prediction: sheet.append(list(map(cell_of, layout.row(prediction))))
+    book.save(stream)
+    if shortened:
+        print(
+            f"warning: {count(shortened, 'cell')} shortened to {LONGEST_CELL:,} characters, the most that a "
+            "workbook has; another format, such as .jsonl, keeps them",
+            file=sys.stderr,
+        )
 
-class TextWriter(Writer):
+
+@contextlib.contextmanager
+def write_text(stream: IO[str], *, color: bool) -> Iterator[Write]:
     """What is predicted, its probability and the text; the words that contributed most are marked.
 
     Each is one line. With color, green words contributed to the predicted class and red ones against it;
     without color they are written `[+word]` and `[-word]`.
     """
 
-    def __init__(self, stream: IO[str], layout: Layout, *, color: bool) -> None:
-        super().__init__(stream, layout)
-        self.color = color
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        written = prediction.written or "–"
-        label = f"{BOLD}{written}{PLAIN}" if self.color else written
+    def write(prediction: TextPrediction) -> None:
+        label = prediction.written or "–"
         predicted, p, std = prediction.found.predicted, prediction.probabilities, prediction.std
         if isinstance(predicted, tuple):  # of each class, with its standard deviation over an ensemble
             spread = {name: f" ± {value:.3f}" for name, value in std.items()} if isinstance(std, dict) else {}
@@ -383,17 +347,20 @@ class TextWriter(Writer):
             certainty += f" ± {std:.3f}" if isinstance(std, float) else ""
         text = prediction.text
         if prediction.words is not None:
-            strongest = max((abs(word.score) for word in prediction.words), default=0.0)
-            text = " ".join(self._marked(word, strongest) for word in prediction.words)
+            least = MARKED_FRACTION * max((abs(word.score) for word in prediction.words), default=0.0)
+            marked = []
+            for word in prediction.words:
+                plus = word.score > 0
+                mark = (
+                    f"{GREEN if plus else RED}{word.text}{PLAIN}" if color else f"[{'-+'[plus]}{word.text}]"
+                )
+                marked.append(mark if least and abs(word.score) >= least else word.text)
+            text = " ".join(marked)
         note = f"  ({prediction.note})" if prediction.note else ""
-        self.stream.write(f"{label}  {certainty}  {' '.join(text.splitlines())}{note}\n")
+        shown = f"{BOLD}{label}{PLAIN}" if color else label
+        stream.write(f"{shown}  {certainty}  {' '.join(text.splitlines())}{note}\n")
 
-    def _marked(self, word: Word, strongest: float) -> str:
-        if not strongest or abs(word.score) < MARKED_FRACTION * strongest:
-            return word.text
-        if self.color:
-            return f"{GREEN if word.score > 0 else RED}{word.text}{PLAIN}"
-        return f"[{'+' if word.score > 0 else '-'}{word.text}]"
+    yield write
 
 
 def _csv_cell(value: Any) -> Any:

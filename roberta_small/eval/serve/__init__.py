@@ -160,18 +160,15 @@ def new_server(models: Models, limits: Limits, hosts: Sequence[str]) -> Server:
 
 
 def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassifier]:
-    """The classifiers of the paths; prints their precision on standard error.
-
-    Raises `UserError` if one cannot be loaded.
-    """
+    """The classifiers of the paths; prints their precision. Raises `UserError` if one cannot be loaded."""
     from roberta_small.eval.classifier import SentenceClassifier
-    from roberta_small.eval.model import PrecisionMessages
+    from roberta_small.eval.precision import print_precisions
 
     graphs = [path for path in paths if path.endswith(GRAPH)]
     others = [path for path in paths if path not in graphs]
     found: list[str | RunCheckpoint] = [*find_runs(others, MODELS), *dict.fromkeys(graphs)]
     classifiers = [SentenceClassifier.from_run(one, **overrides(args)) for one in found]
-    PrecisionMessages().show(*(one.model.precision for one in classifiers))
+    print_precisions(one.model.precision for one in classifiers)
     return classifiers
 
 

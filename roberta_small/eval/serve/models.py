@@ -141,10 +141,7 @@ def _best(classifiers: Sequence[SentenceClassifier]) -> str | None:
 
 
 def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
-    """The ensemble of all classifiers, or else of those that are networks: TF-IDF has words of its own.
-
-    None for a single classifier and for classifiers of different data.
-    """
+    """The ensemble of all classifiers, or else of the networks: TF-IDF has its own words."""
     networks = [one for one in classifiers if not isinstance(one.model, TfidfModel)]
     reason = None
     for members in (classifiers, networks):

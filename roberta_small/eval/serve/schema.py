@@ -54,19 +54,17 @@ class Query(Described):
 class Prediction(Described):
     """The prediction for one text. Fields that do not apply are absent."""
 
-    label: str | list[str] | float = Field(examples=["pos"])
+    label: str | list[str] | float
     """The most probable class. Of a multi-label model, the classes whose probability is at least their
     threshold; of a regression, the number."""
-    probabilities: Probabilities | None = Field(default=None, examples=[{"neg": 0.04, "pos": 0.96}])
+    probabilities: Probabilities | None = None
     """The probability of each class; absent for a regression."""
-    std: float | Probabilities | None = Field(default=None, examples=[0.02])
+    std: float | Probabilities | None = None
     """Ensemble: standard deviation of the label's probability over its members; of the number, or of the
     probability of each class of a multi-label model."""
-    members: dict[str, Probabilities | float] | None = Field(
-        default=None, examples=[{SEED1: {"neg": 0.04, "pos": 0.96}}]
-    )
+    members: dict[str, Probabilities | float] | None = None
     """Ensemble: the probabilities, or the number, of each member."""
-    note: str | None = Field(default=None, examples=["empty"])
+    note: str | None = None
     """What is suspicious about the text: it is empty, most of its tokens are unknown, or a sentence pair was
     truncated."""
     tokens: int
@@ -75,16 +73,14 @@ class Prediction(Described):
     """Tokens that the model reads: fewer if the text was truncated."""
     tokens_unknown: int
     """Those of `tokens_read` that are not in the vocabulary."""
-    words: list[tuple[str, float]] | None = Field(
-        default=None, examples=[[["livre", 0.1], ["captivant.", 1.7]]]
-    )
+    words: list[tuple[str, float]] | None = None
     """With `explain`: each word, and its contribution to the label (negative: against it)."""
 
 
 class Predictions(Described):
     """The predictions for the texts of a request, in their order."""
 
-    model: str = Field(examples=[SEED1])
+    model: str
     """Name of the model."""
     predictions: list[Prediction]
 
@@ -92,11 +88,11 @@ class Predictions(Described):
 class ModelInfo(Described):
     """A model, or the ensemble of all models."""
 
-    name: str = Field(examples=[SEED1])
+    name: str
     """Value of `model` in a request."""
     kind: str
     """Kind of the labels: single_label_classification, multi_label_classification or regression."""
-    classes: list[str] = Field(examples=[["neg", "pos"]])
+    classes: list[str]
     """Empty for a regression."""
     thresholds: Probabilities | None
     """Of a multi-label model: the least probability with which each class is predicted."""

@@ -11,7 +11,7 @@ from roberta_small.common.predictions import Prediction
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.predict.explain import attribute, explain, log_odds
-from roberta_small.eval.predict.output import Layout, TextPrediction, TextWriter, Word
+from roberta_small.eval.predict.output import TextPrediction, Word, write_text
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import tiny_tokenizers
 from tests.support.tiny_runs import make_causal_run, make_data, make_run
@@ -84,8 +84,9 @@ def test_strongest_words_are_marked():
     found = Prediction(0, None, {"neg": 0.2, "pos": 0.8})
     prediction = TextPrediction(0, "a b c", found, [Word("a", 1.0), Word("b", -0.5), Word("c", 0.1)])
     plain, color = io.StringIO(), io.StringIO()
-    TextWriter(plain, Layout(["neg", "pos"]), color=False).write(prediction)
-    TextWriter(color, Layout(["neg", "pos"]), color=True).write(prediction)
+    with write_text(plain, color=False) as to_plain, write_text(color, color=True) as to_color:
+        to_plain(prediction)
+        to_color(prediction)
     assert plain.getvalue() == "pos  0.800  [+a] [-b] c\n"
     assert "\x1b[32ma\x1b[0m \x1b[31mb\x1b[0m c" in color.getvalue()
 

@@ -1,6 +1,5 @@
 """The JSON API: its predictions and errors. `test_page.py` tests the page in a browser."""
 
-import contextlib
 import http.client
 import json
 import re
@@ -18,10 +17,9 @@ from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.origin import find_runs
 from roberta_small.eval.serve.batching import Worker
-from tests.support.servers import LIMITS, serving
+from tests.support.servers import JSON, LIMITS, get, post, request, serving
 from tests.support.tiny_runs import BAD, GOOD, make_data, make_run
 
-JSON = {"Content-Type": "application/json"}
 NAME = "fairseq/random/seed1"
 
 
@@ -64,25 +62,6 @@ def gate(classifier, monkeypatch):
     monkeypatch.setattr(classifier.network, "logits", gated)
     yield started, go, computed
     go.set()
-
-
-def request(server, method, path, body=None, headers=JSON):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    with contextlib.closing(connection):
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        return response, response.read()
-
-
-def get(server, path):
-    response, body = request(server, "GET", path, headers={})
-    assert response.status == 200
-    return json.loads(body)
-
-
-def post(server, **query):
-    response, body = request(server, "POST", "/predict", json.dumps(query))
-    return response.status, json.loads(body)
 
 
 def test_predictions_are_those_of_the_command(trained, server, capsys):
@@ -323,16 +302,6 @@ def test_without_captum_there_are_predictions_only(classifier, monkeypatch):
         assert post(server, text="un")[0] == 200
     assert status == 422
     assert "pip install captum" in answer["error"]
-
-
-def test_simultaneous_requests_have_their_own_results(trained, server, classifier):
-    texts = trained.texts * 4
-    expected = classifier.predict(texts)
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda text: post(server, text=text), texts))
-    for (status, answer), one in zip(answers, expected, strict=True):
-        assert status == 200
-        assert answer["predictions"][0]["probabilities"] == pytest.approx(one.probabilities, abs=1e-6)
 
 
 def test_a_full_queue_is_an_error_with_a_time_to_wait(classifier, gate):

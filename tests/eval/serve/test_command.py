@@ -13,9 +13,8 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import build_parser, main
-from roberta_small.eval.serve import listen, load, local_hosts, url_of
+from roberta_small.eval.serve import listen, local_hosts, url_of
 from tests.support.signals import restore_defaults
-from tests.support.tiny_runs import make_run
 
 JSON = {"Content-Type": "application/json"}
 # Starts the command with a network that takes a second for each batch.
@@ -86,24 +85,13 @@ def test_the_address_and_the_hosts_of_a_request():
         assert "localhost" in local_hosts(listener)
     with contextlib.closing(listen("0.0.0.0", 0)) as listener:
         assert local_hosts(listener) == []
-
-
-def test_ipv6():
     try:
         listener = listen("::1", 0)
     except UserError:
         pytest.skip("no IPv6 address")
     with contextlib.closing(listener):
-        port = listener.getsockname()[1]
-        assert url_of(listener) == f"http://[::1]:{port}/"
+        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}/"
         assert "[::1]" in local_hosts(listener)
-
-
-def test_the_runs_of_several_paths_are_loaded(trained, tmp_path):
-    make_run(trained.data, tmp_path / "runs/fairseq/random/seed2", seed=2)
-    args = parsed(trained.run, tmp_path / "runs", "--device", "cpu")
-    names = [one.model.run.name for one in load(args.runs, args)]
-    assert names == ["fairseq/random/seed1", "fairseq/random/seed2"]
 
 
 def parsed(*words):
@@ -126,11 +114,6 @@ def test_errors_of_the_command_line_name_option_and_value(words, facts, capsys):
     assert main(["serve", "run", *words]) in (1, 2)
     errors = capsys.readouterr().err
     assert all(fact in errors for fact in facts)
-
-
-def test_a_missing_run_is_an_error(tmp_path, capsys):
-    assert main(["serve", str(tmp_path / "none"), "--port", "0"]) == 1
-    assert str(tmp_path / "none") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["fastapi", "uvicorn"])
