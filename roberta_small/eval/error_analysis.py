@@ -28,8 +28,11 @@ CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
 
 
-def find_texts(data: DataFolder, split: str) -> list[Path]:
-    """The text files in the data folder, else those that it records; `UserError` if one has changed."""
+def read_texts(data: DataFolder, split: str) -> list[str]:
+    """One text per example; the sentences of a pair are separated by a vertical bar.
+
+    They are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
+    """
     files = {path: digest for column in data.texts(split) for path, digest in column.items()}
     if not files:
         raise UserError(
@@ -42,14 +45,11 @@ def find_texts(data: DataFolder, split: str) -> list[Path]:
                 f"{path}: missing or changed since {data.path} was written; restore it for --errors, or pass "
                 "a data folder that has the text with --data"
             )
-    return list(files)
-
-
-def read_texts(paths: Sequence[Path]) -> list[str]:
-    """One text per example; the sentences of a pair are separated by a vertical bar."""
-    columns = [list(read_text_lines(str(path))) for path in paths]
+    columns = [list(read_text_lines(str(path))) for path in files]
     if len({len(column) for column in columns}) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} have different numbers of lines; prepare the data again")
+        raise UserError(
+            f"{' and '.join(map(str, files))} have different numbers of lines; prepare the data again"
+        )
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
 

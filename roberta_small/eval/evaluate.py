@@ -30,7 +30,7 @@ from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import open_model
-from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
+from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
 from roberta_small.eval.origin import DataFolder, RunCheckpoint, find_runs
 from roberta_small.eval.precision import Precision, print_precisions
 
@@ -69,7 +69,13 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         description=__doc__,
         examples=EXAMPLES,
     )
-    add_checkpoints(parser)
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="checkpoints, run folders or folders with runs",
+    )
     parser.add_argument("--split", default="test", help="split to evaluate (default: %(default)s)")
     parser.add_argument(
         "--audit",
@@ -219,13 +225,13 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
 
 def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
     """The text of the split, for --errors; `UserError` without it, and unless an example has one class."""
-    from roberta_small.eval.error_analysis import find_texts, read_texts
+    from roberta_small.eval.error_analysis import read_texts
 
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    return read_texts(find_texts(data, args.split))
+    return read_texts(data, args.split)
 
 
 def write_errors(

@@ -9,17 +9,6 @@ from roberta_small.common.cli import DEVICES, Parser, positive
 from roberta_small.common.sizes import CPU, GPU
 
 
-def add_checkpoints(parser: Parser, note: str = "") -> None:
-    """Add --checkpoint for several checkpoints; `note` is added to its help."""
-    parser.add_argument(
-        "--checkpoint",
-        required=True,
-        nargs="+",
-        metavar="PATH",
-        help=f"checkpoints, run folders or folders with runs{note}",
-    )
-
-
 def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:
     """Add TEXT, --input and --out; `text` is the word for one text in the help, "text" or "prompt".
 

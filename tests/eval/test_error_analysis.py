@@ -16,7 +16,7 @@ from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.error_analysis import accuracy_by_length, find_texts, page_data, render
+from roberta_small.eval.error_analysis import accuracy_by_length, page_data, read_texts, render
 from roberta_small.eval.evaluate import error_texts
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
@@ -148,12 +148,12 @@ def test_the_text_in_the_data_folder_is_found(tmp_path):
     report = {"files": {"text/test.input0": sha256(texts)}}
     (tmp_path / "data" / "preprocess.json").write_text(json.dumps(report))
     data = DataFolder.recorded(str(tmp_path / "data"))
-    assert find_texts(data, "test") == [texts]
+    assert read_texts(data, "test") == ["un", "deux"]
     with pytest.raises(UserError, match="valid"):
-        find_texts(data, "valid")
+        read_texts(data, "valid")
     texts.write_text("un\ntrois\n")
     with pytest.raises(UserError, match=r"test\.input0"):
-        find_texts(data, "test")
+        read_texts(data, "test")
 
 
 def in_browser(path, changes=None):
