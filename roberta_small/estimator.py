@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,17 +19,15 @@ import threading
 import warnings
 import weakref
 import zipfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from roberta_small.common import extensions, manifest
 from roberta_small.common.cli import PREFIX
@@ -50,10 +47,8 @@ RUNS = "runs"
 RECORD = "classifier.json"
 """In a folder of `TextClassifier.save`: parameters and classes."""
 VERSION = 1
-EPOCH = re.compile(r"(?P<run>\S.*?)  epoch \d+/\d+  update (?P<update>\d+)/(?P<updates>\d+)")
-"""What `roberta-small train` prints after each epoch of a run."""
-ERROR = "error: "
-FAILED = re.compile(r"\S+ failed: ")
+ERROR, FAILED = "error: ", " failed: "
+"""In a line on why the command, or a run, failed."""
 NOTICES = ("warning: ", "left out, ")
 """How lines begin that `fit` also raises as warnings."""
 LOCAL = ("pretrained", "tokenizer", "recipe")
@@ -63,13 +58,11 @@ NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 ARM = "fairseq"
 KEPT = (CACHE, extensions.VARIABLE)
 """Variables that are not settings of one command."""
-PARAMETERS = tuple(name.replace("-", "_") for name in HYPERPARAMETERS)
-"""Those that are options of the same name."""
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
 
 
-class TextModel(BaseEstimator, ABC):
+class TextModel(BaseEstimator):
     """What `TextClassifier` and `TextRegressor` have in common; not for use of its own.
 
     Parameters:
@@ -83,7 +76,7 @@ class TextModel(BaseEstimator, ABC):
         tokenizer: as for `roberta-small prepare`; None for that of `pretrained`, or a new one.
         folder: folder of the data and runs, which stays. None: a temporary one, removed with the object.
         device: `auto`, `cpu` or `cuda`.
-        progress: whether `fit` shows a progress bar; None: on a terminal and in a notebook.
+        progress: whether `fit` shows what the training prints; None: on a terminal and in a notebook.
 
     Attributes of a fitted model:
         runs_: the folder of the runs.
@@ -134,27 +127,35 @@ class TextModel(BaseEstimator, ABC):
         """Train on texts X and their labels as `label` of JSON lines; see `TextClassifier.fit`."""
         if not isinstance(self.seeds, Iterable) or not list(self.seeds):
             raise ValueError(f"seeds: {self.seeds!r} is not a sequence of seeds, such as (1, 2, 3)")
-        texts = check_texts(X)
-        _check_lengths(texts, cells)
         if (X_valid is None) != (valid_cells is None):
             raise ValueError("X_valid and y_valid: pass both or neither")
+        rows = _rows(X, cells)
         held_out: list[dict[str, Any]] | None = None
         if X_valid is not None and valid_cells is not None:
-            valid_texts = check_texts(X_valid, "X_valid")
-            _check_lengths(valid_texts, valid_cells, "X_valid", "y_valid")
-            if len({isinstance(text, str) for text in (*texts, *valid_texts)}) > 1:
+            held_out = _rows(X_valid, valid_cells, "X_valid", "y_valid")
+            if len({"pair" in row for row in (*rows, *held_out)}) > 1:
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
-            held_out = _rows(valid_texts, valid_cells)
-        folder = self._new_folder()
-        _write_rows(folder / EXAMPLES, _rows(texts, cells))
-        if held_out is not None:
-            _write_rows(folder / VALID, held_out)
-        words = self._words(kind, paired=not isinstance(texts[0], str), held_out=held_out is not None)
-        code, lines = _run(words, folder, progress=self.progress)
-        self.log_ = "\n".join(lines)
+        folder = self._temporary() if self.folder is None else Path(self.folder).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, some in ((EXAMPLES, rows), (VALID, held_out or [])):
+            if some:
+                lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in some)
+                atomic_write(folder / name, "".join(lines))
+        words = self._words(kind, paired="pair" in rows[0], held_out=held_out is not None)
+        shown = self.progress
+        if shown is None:
+            shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        # All settings are options, not variables, and paths are relative to this folder.
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT
+        }
+        if cache := environment.get(CACHE):
+            environment[CACHE] = os.path.abspath(cache)
+        code, printed = _run(words, folder, sys.stderr if shown else None, environment)
+        self.log_ = "\n".join(printed)
         if code:
-            raise UserError(_cause(lines, folder / RUNS))
-        for line in lines:
+            raise UserError(_cause(printed, folder / RUNS))
+        for line in printed:
             if line.startswith(NOTICES):
                 warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
         init = "random" if self.pretrained is None else "pretrained"
@@ -170,7 +171,7 @@ class TextModel(BaseEstimator, ABC):
                 return np.zeros((0, model.labels.size))
             if model.pairs != (not isinstance(texts[0], str)):
                 wanted = "pairs of texts" if model.pairs else "single texts"
-                raise ValueError(f"X: this {self._called} was fitted on {wanted}")
+                raise ValueError(f"X: this model was fitted on {wanted}")
             return model.classify(texts).probabilities
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -210,9 +211,14 @@ class TextModel(BaseEstimator, ABC):
             path = checkpoints.resolve(path, "from_pretrained").path
         model = SentenceClassifier.from_run(path.absolute(), device=device)
         run = model.model.run
+        if model.labels.kind.has_classes != issubclass(cls, ClassifierMixin):
+            other = "TextClassifier" if model.labels.kind.has_classes else "TextRegressor"
+            raise UserError(
+                f"{path}: a model of another kind of labels; open it with {other}.from_pretrained"
+            )
         found = cls(device=device)
         found.log_ = ""
-        found._adopt(model.labels, path)
+        found._adopt(model.labels)
         found._complete(run.folder if run.manifest else run.checkpoint, [""])
         found._loaded = model
         return found
@@ -239,7 +245,11 @@ class TextModel(BaseEstimator, ABC):
         if hasattr(self, "runs_"):
             with tempfile.TemporaryDirectory() as folder:
                 self._write(Path(folder))
-                state["_archive"] = _packed(Path(folder))
+                stream = io.BytesIO()
+                with zipfile.ZipFile(stream, "w", strict_timestamps=False) as archive:
+                    for path in sorted(Path(folder).rglob("*")):
+                        archive.write(path, path.relative_to(folder))
+                state["_archive"] = stream.getvalue()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -247,7 +257,8 @@ class TextModel(BaseEstimator, ABC):
         super().__setstate__(state)
         if archive is not None:
             folder = self._temporary()
-            _unpack(archive, folder)
+            with zipfile.ZipFile(io.BytesIO(archive)) as content:
+                content.extractall(folder)
             self._restore(folder)
 
     def __sklearn_tags__(self) -> Any:
@@ -260,7 +271,7 @@ class TextModel(BaseEstimator, ABC):
 
     def _words(self, kind: LabelKind, *, paired: bool, held_out: bool) -> list[str]:
         """The words of `roberta-small train`, below the folder."""
-        options = {
+        options: dict[str, Any] = {
             "data": EXAMPLES,
             "text-column": "text",
             "pair-column": "pair" if paired else None,
@@ -272,46 +283,33 @@ class TextModel(BaseEstimator, ABC):
             "inits": "random" if self.pretrained is None else "pretrained",
             "arm": ARM,
             "device": self.device,
-            **{name: _absolute(getattr(self, name)) for name in LOCAL},
-            **{
-                name: getattr(self, parameter)
-                for name, parameter in zip(HYPERPARAMETERS, PARAMETERS, strict=True)
-            },
+            "seeds": self.seeds,
+            "no-baselines": True,
         }
-        words = [
-            word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
-        ]
-        seeds = ["--seeds", *map(str, self.seeds)]
-        return [*words, "--no-baselines", *seeds, *(("--", *self.flags) if self.flags else ())]
-
-    def _new_folder(self) -> Path:
-        if self.folder is None:
-            return self._temporary()
-        folder = Path(self.folder).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        for name in LOCAL:  # paths are absolute, because the command runs in another folder
+            value = getattr(self, name)
+            if isinstance(value, os.PathLike) or (
+                value is not None and value not in NAMES and (value.startswith(".") or os.path.exists(value))
+            ):
+                value = os.path.abspath(value)
+            options[name] = value
+        options |= {name: getattr(self, name.replace("-", "_")) for name in HYPERPARAMETERS}
+        return _command_line(options, self.flags)
 
     def _temporary(self) -> Path:
         folder = tempfile.mkdtemp(prefix="roberta-small-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    @property
-    def _called(self) -> str:
-        """What it is called in messages."""
-        return "regressor" if isinstance(self, RegressorMixin) else "classifier"
-
-    @abstractmethod
-    def _adopt(self, labels: Labels, path: Path) -> None:
-        """Take over what the outputs of a model mean; raises `UserError` for another kind of labels."""
+    def _adopt(self, labels: Labels) -> None:
+        """Take over what the outputs of a model mean; numbers have no classes."""
 
     def _recorded(self) -> dict[str, Any]:
         """What `save` records of the labels."""
         return {}
 
-    @abstractmethod
-    def _recall(self, record: Mapping[str, Any], path: Path) -> None:
-        """Restore what `_recorded` returned; raises `UserError` for a record of another estimator."""
+    def _recall(self, record: Mapping[str, Any]) -> None:
+        """Restore what `_recorded` returned."""
 
     def _complete(self, runs: Path, folders: Sequence[str]) -> None:
         """`folders` are those of the runs, below `runs`; "" is `runs` itself."""
@@ -376,10 +374,11 @@ class TextModel(BaseEstimator, ABC):
     def _restore(self, source: Path) -> None:
         record = read_object(source / RECORD, "copy the folder again")
         if record.get("version") != VERSION:
-            raise UserError(
-                f"{source / RECORD}: of another version of this project; fit the {self._called} again"
-            )
-        self._recall(record, source / RECORD)
+            raise UserError(f"{source / RECORD}: of another version of this project; fit the model again")
+        if ("classes" in record) != isinstance(self, ClassifierMixin):
+            other = "TextClassifier" if "classes" in record else "TextRegressor"
+            raise UserError(f"{source / RECORD}: of a {other}; open it with {other}.load")
+        self._recall(record)
         known = self.get_params(deep=False)
         self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
         self.log_ = record["log"]
@@ -412,15 +411,20 @@ class TextClassifier(ClassifierMixin, TextModel):
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
         form = _form(y)
+        cells: list[Any]
         if form == ONE:
             labels = _check_labels(y)
-            classes, names = _classes(labels)
-            cells: list[Any] = list(map(_name, labels.tolist()))
+            classes, cells = np.unique(labels), list(map(_name, labels.tolist()))
         else:
             rows, classes = _label_sets(y, "y", form)
-            names = [_name(label) for label in classes.tolist()]
-            _check_names(names)
             cells = [list(map(_name, row)) for row in rows]
+        names = list(map(_name, classes.tolist()))
+        if len(names) < 2:
+            raise ValueError(f"y: {len(names)} class; a classifier needs at least two classes")
+        if len(set(names)) < len(names) or "" in names:
+            raise ValueError(
+                f"y: labels that are empty or differ only in spaces: {sorted(map(repr, names))[:8]}"
+            )
         valid_cells = None if y_valid is None else self._valid_cells(y_valid, form, names, len(classes))
         kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
         self._fit(kind, X, cells, X_valid, valid_cells)
@@ -486,20 +490,16 @@ class TextClassifier(ClassifierMixin, TextModel):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _adopt(self, labels: Labels, path: Path) -> None:
-        if not labels.kind.has_classes:
-            raise UserError(f"{path}: a model of numeric labels; open it with TextRegressor.from_pretrained")
-        names = sorted(labels.classes)
-        self.classes_, self._names = np.array(names), names
+    def _adopt(self, labels: Labels) -> None:
+        self._names = sorted(labels.classes)
+        self.classes_ = np.array(self._names)
         self._form = ONE if labels.kind.exclusive else LISTS
 
     def _recorded(self) -> dict[str, Any]:
         form = {} if self._form == ONE else {"labels": self._form}
         return {"classes": self.classes_.tolist(), "names": self._names, **form}
 
-    def _recall(self, record: Mapping[str, Any], path: Path) -> None:
-        if "classes" not in record:
-            raise UserError(f"{path}: of a TextRegressor; open it with TextRegressor.load")
+    def _recall(self, record: Mapping[str, Any]) -> None:
         self.classes_, self._names = np.array(record["classes"]), list(record["names"])
         self._form = record.get("labels", ONE)
 
@@ -528,14 +528,6 @@ class TextRegressor(RegressorMixin, TextModel):
         """The predicted number of each text (N,), float64."""
         return self._outputs(X)[:, 0]
 
-    def _adopt(self, labels: Labels, path: Path) -> None:
-        if labels.kind.has_classes:
-            raise UserError(f"{path}: a classifier; open it with TextClassifier.from_pretrained")
-
-    def _recall(self, record: Mapping[str, Any], path: Path) -> None:
-        if "classes" in record:
-            raise UserError(f"{path}: of a TextClassifier; open it with TextClassifier.load")
-
 
 PRIVATE = ("_loaded", "_lock", "_names", "_folders", "_form", "runs_")
 """Attributes that a pickle does not contain, because they follow from its archive."""
@@ -551,10 +543,8 @@ def train(
     command prints. Raises `UserError` if it fails.
     """
     flags = options.pop("flags", ())
-    words = ["--data", os.fspath(data), "--out", os.fspath(out)]
-    for name, value in options.items():
-        words += _option(name, value)
-    code, lines = _run([*words, *(("--", *flags) if flags else ())], Path.cwd(), progress=False, show=True)
+    words = _command_line({"data": os.fspath(data), "out": os.fspath(out), **options}, flags)
+    code, lines = _run(words, Path.cwd(), sys.stdout)
     if code:
         raise UserError(_cause(lines, Path(out)))
     return {} if options.get("dry_run") else tables(out)
@@ -576,10 +566,7 @@ def tables(runs: str | os.PathLike[str], metric: str | None = None) -> dict[str,
 
 
 def check_texts(X: Any, name: str = "X") -> list[Text]:
-    """The texts of a list, Series, array or DataFrame: strings, or pairs of strings.
-
-    Raises `ValueError` for anything else, with the position of the first text that is no string.
-    """
+    """The texts of a list, Series, array or DataFrame; `ValueError` with the position of what is no text."""
     if isinstance(X, str | bytes):
         raise ValueError(f"{name}: one string; pass a list of texts")
     if isinstance(X, pd.DataFrame):
@@ -662,35 +649,16 @@ def _check_numbers(y: Any, name: str = "y") -> list[float]:
     return values.tolist()
 
 
-def _check_lengths(
-    texts: Sequence[Any], labels: Sequence[Any] | NDArray[Any], one: str = "X", other: str = "y"
-) -> None:
-    if len(texts) != len(labels):
-        raise ValueError(f"{one} has {len(texts)} texts, but {other} has {len(labels)} labels")
-
-
-def _classes(labels_N: NDArray[Any]) -> tuple[NDArray[Any], list[str]]:
-    """The sorted labels, and how each is written in the data; `ValueError` if two are written alike."""
-    classes = np.unique(labels_N)
-    names = [_name(label) for label in classes.tolist()]
-    _check_names(names)
-    return classes, names
-
-
-def _check_names(names: Sequence[str]) -> None:
-    if len(names) < 2:
-        raise ValueError(f"y: {len(names)} class; a classifier needs at least two classes")
-    if len(set(names)) < len(names) or "" in names:
-        raise ValueError(f"y: labels that are empty or differ only in spaces: {sorted(map(repr, names))[:8]}")
-
-
 def _name(label: Any) -> str:
     """How a label is written in a file of examples."""
     return " ".join((cell_text(str(label)) or "").split())
 
 
-def _rows(texts: Sequence[Text], cells: Sequence[Any]) -> list[dict[str, Any]]:
+def _rows(X: Any, cells: Sequence[Any], one: str = "X", other: str = "y") -> list[dict[str, Any]]:
     """The examples as objects of JSON lines; the columns of pairs have usual names."""
+    texts = check_texts(X, one)
+    if len(texts) != len(cells):
+        raise ValueError(f"{one} has {len(texts)} texts, but {other} has {len(cells)} labels")
     rows = []
     for text, cell in zip(texts, cells, strict=True):
         row = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
@@ -698,60 +666,40 @@ def _rows(texts: Sequence[Text], cells: Sequence[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    atomic_write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def _absolute(value: Any) -> Any:
-    """A path as an absolute one, because the command runs in another folder; other values unchanged."""
-    if value is None or value in NAMES:
-        return value
-    is_path = isinstance(value, os.PathLike) or value.startswith(".") or os.path.exists(value)
-    return os.path.abspath(value) if is_path else value
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a command whose settings are all options."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT}
-    if cache := found.get(CACHE):
-        found[CACHE] = os.path.abspath(cache)
-    return found
-
-
-def _option(name: str, value: Any) -> list[str]:
-    """An option of the command line from its Python name and value."""
-    flag = "--" + name.replace("_", "-")
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [flag]
-    if isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
-        return [flag, str(value)]
-    return [flag, *map(str, value)]
+def _command_line(options: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
+    """The words of `roberta-small train` from names and values in Python, and flags of the trainer."""
+    words: list[str] = []
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        words.append("--" + name.replace("_", "-"))
+        if isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
+            words += [] if value is True else [str(value)]
+        else:
+            words += map(str, value)
+    return [*words, *(("--", *flags) if flags else ())]
 
 
 def _run(
-    words: Sequence[str], folder: Path, *, progress: bool | None, show: bool = False
+    words: Sequence[str], folder: Path, show: TextIO | None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, list[str]]:
-    """Run `roberta-small train` in a folder; returns its exit code and the lines that it printed."""
-    if progress is None:
-        progress = sys.stderr.isatty() or "ipykernel" in sys.modules
+    """Run `roberta-small train` in a folder; its exit code and the lines that it printed."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "roberta_small", "train", *words],
         cwd=folder,
-        env=None if show else _environment(),
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf-8",
     )
+    assert process.stdout is not None
     lines = []
     try:
-        with tqdm(desc="fit", unit="updates", disable=not progress, leave=False) as bar:
-            for line in _lines(process, bar):
-                lines.append(line)
-                if show:
-                    print(line, flush=True)
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if show is not None:
+                print(lines[-1], file=show, flush=True)
     finally:
         if process.poll() is None:
             process.terminate()
@@ -760,37 +708,10 @@ def _run(
 
 
 def _cause(lines: Sequence[str], runs: Path) -> str:
-    """Why a command failed: its error message, or else the end of the log of the first run that failed.
-
-    `runs` is the folder of the runs, whose logs have the rest.
-    """
-    for line in lines:
+    """Why a command failed: what it printed from the error, or from the first failed run, on."""
+    for number, line in enumerate(lines):
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
-    first = next((number for number, line in enumerate(lines) if FAILED.match(line)), max(0, len(lines) - 15))
-    return " ".join([*lines[first : first + 20], f"(the runs are in {runs})"])
-
-
-def _lines(process: subprocess.Popen[str], bar: tqdm) -> Iterator[str]:
-    """The lines that a process prints; the bar follows those on the updates of each run."""
-    done: dict[str, int] = {}
-    assert process.stdout is not None
-    for line in process.stdout:
-        if match := EPOCH.match(line):
-            done[match["run"]] = int(match["update"])
-            bar.total = max(bar.total or 0, int(match["updates"]) * len(done))
-            bar.update(sum(done.values()) - bar.n)
-        yield line.rstrip("\n")
-
-
-def _packed(folder: Path) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", strict_timestamps=False) as archive:
-        for path in sorted(folder.rglob("*")):
-            archive.write(path, path.relative_to(folder))
-    return stream.getvalue()
-
-
-def _unpack(content: bytes, folder: Path) -> None:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        archive.extractall(folder)
+        if FAILED in line:
+            return " ".join([*lines[number : number + 20], f"(the runs are in {runs})"])
+    return " ".join([*lines[-15:], f"(the runs are in {runs})"])

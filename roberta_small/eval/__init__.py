@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 import roberta_small.common.startup  # noqa: F401  first
 
 if TYPE_CHECKING:
+    from roberta_small.eval.base import Model
     from roberta_small.eval.classifier import Ensemble, SentenceClassifier
-    from roberta_small.eval.model import Model, open_model
+    from roberta_small.eval.model import open_model
 
 MODULES = {
     "Ensemble": ".classifier",
-    "Model": ".model",
+    "Model": ".base",
     "SentenceClassifier": ".classifier",
     "open_model": ".model",
 }

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import AnyPrediction, from_outputs
-from roberta_small.eval.model import Model, open_model
+from roberta_small.eval.base import Model
+from roberta_small.eval.model import open_model
 from roberta_small.eval.origin import MODELS, RunCheckpoint, find_runs
 from roberta_small.eval.texts import (
     Classified,
@@ -56,10 +57,7 @@ class SentenceClassifier:
 
     @classmethod
     def from_run(cls, path: Path | RunCheckpoint, **options: Any) -> SentenceClassifier:
-        """The classifier of a run folder (its best checkpoint), of a checkpoint or of an ONNX file.
-
-        Options and errors as for `open_model`, such as `precision="fp32"`.
-        """
+        """The classifier of a run, a checkpoint or an ONNX file; options and errors as for `open_model`."""
         return cls(open_model(path, text=True, **options))
 
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[AnyPrediction]:
@@ -70,10 +68,7 @@ class SentenceClassifier:
         return list(from_outputs(self.labels, self.probabilities(texts, progress=progress)))
 
     def probabilities(self, texts: Iterable[Text], *, progress: str | None = None) -> NDArray[np.float64]:
-        """The probabilities (N, K), columns in the order of `classes`, or the values (N, 1) of a regression.
-
-        Errors as for `predict`.
-        """
+        """The probabilities (N, K) in the order of `classes`, or values (N, 1); errors as for `predict`."""
         return self.classify(texts, progress=progress).probabilities
 
     def classify(
@@ -187,10 +182,7 @@ def describe(ensemble: Ensemble) -> None:
 def in_order_of(
     classes: list[str], own_classes: list[str], p_NK: NDArray[np.float64], name: str, first: str
 ) -> NDArray[np.float64]:
-    """The outputs of one member with their columns in the order of `classes`.
-
-    Raises `UserError`, with the names of the member and of the first member, if it has other classes.
-    """
+    """The outputs of a member in the order of `classes`; `UserError` with both names if they differ."""
     if sorted(classes) != sorted(own_classes):
         raise UserError(
             f"{name}: has the classes {', '.join(own_classes)}, but {first} has {', '.join(classes)}; "
@@ -210,8 +202,14 @@ def _check_same(first: Model, other: Model) -> None:
             f"{first.labels.kind.name}; an ensemble needs checkpoints of the same data"
         )
     in_order_of(first.classes, other.classes, np.zeros((0, other.labels.size)), *names)
-    theirs = _identity(other)
-    differing = [what for what, value in _identity(first).items() if value != theirs[what]]
+    same = {
+        "dictionaries": first.encoder.dictionary.symbols == other.encoder.dictionary.symbols,
+        "numbers of sentences per example": first.pairs == other.pairs,
+        "treatments of apostrophes": (
+            first.encoder.normalize_apostrophes == other.encoder.normalize_apostrophes
+        ),
+    }
+    differing = [what for what, equal in same.items() if not equal]
     digests, others = (model.run.data.get("sha256", {}) for model in (first, other))
     if any(digests[name] != others[name] for name in digests.keys() & others.keys()):
         differing.append("data")
@@ -220,12 +218,3 @@ def _check_same(first: Model, other: Model) -> None:
             f"{names[0]} and {names[1]}: trained with different {' and '.join(differing)}; "
             "an ensemble needs checkpoints of the same data"
         )
-
-
-def _identity(member: Model) -> dict[str, Any]:
-    """What the members of an ensemble have in common, by its name in messages."""
-    return {
-        "dictionaries": member.encoder.dictionary.symbols,
-        "numbers of sentences per example": member.pairs,
-        "treatments of apostrophes": member.encoder.normalize_apostrophes,
-    }

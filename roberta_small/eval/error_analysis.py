@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write, sha256
-from roberta_small.common.predictions import Prediction
+from roberta_small.common.files import sha256
 from roberta_small.common.statistics import wilson_interval
-from roberta_small.eval.origin import DataFolder, RunCheckpoint
+from roberta_small.eval.origin import DataFolder
 from roberta_small.eval.report import most_confused
 from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -29,24 +28,10 @@ CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
 
 
-def write_page(
-    path: str,
-    runs: Sequence[RunCheckpoint],
-    predicted: list[list[Prediction]],
-    texts: Sequence[str],
-    split: str,
-) -> None:
-    """Write the page; `predicted` are the predictions of each run for the same examples."""
-    content = page_data([run.name for run in runs], predicted, texts, split)
-    atomic_write(path, render(content))
-    wrong = sum(row["wrong"] for row in content["rows"])
-    print(f"wrote {path}: {len(content['rows']):,} examples, {wrong:,} errors")
+def read_texts(data: DataFolder, split: str) -> list[str]:
+    """One text per example; the sentences of a pair are separated by a vertical bar.
 
-
-def find_texts(data: DataFolder, split: str) -> list[Path]:
-    """The text files in the data folder, else those that it records.
-
-    Raises `UserError` if one is missing or has changed.
+    They are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
     """
     files = {path: digest for column in data.texts(split) for path, digest in column.items()}
     if not files:
@@ -60,37 +45,31 @@ def find_texts(data: DataFolder, split: str) -> list[Path]:
                 f"{path}: missing or changed since {data.path} was written; restore it for --errors, or pass "
                 "a data folder that has the text with --data"
             )
-    return list(files)
-
-
-def read_texts(paths: Sequence[Path]) -> list[str]:
-    """One text per example; the sentences of a pair are separated by a vertical bar."""
-    columns = [list(read_text_lines(str(path))) for path in paths]
+    columns = [list(read_text_lines(str(path))) for path in files]
     if len({len(column) for column in columns}) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} have different numbers of lines; prepare the data again")
+        raise UserError(
+            f"{' and '.join(map(str, files))} have different numbers of lines; prepare the data again"
+        )
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
 
 def page_data(
-    names: list[str], predicted: list[list[Prediction]], texts: Sequence[str], split: str
+    names: list[str],
+    classes: list[str],
+    p_RNK: NDArray[np.float64],
+    labels_N: NDArray[np.int64],
+    lines_N: NDArray[np.int64],
+    texts: Sequence[str],
+    split: str,
 ) -> dict[str, Any]:
-    """The content of the page for R runs, N examples and K classes.
+    """The content of the page for R runs, N examples and K classes; `UserError` if a text is missing.
 
-    Raises `UserError` if the runs have predictions for different examples or if a text is missing.
+    `lines_N` are the indices of the examples in `texts`.
     """
-    indices = [prediction.index for prediction in predicted[0]]
-    classes = list(predicted[0][0].probabilities)
-    for name, other in zip(names, predicted, strict=True):
-        if [one.index for one in other] != indices or set(other[0].probabilities) != set(classes):
-            raise UserError(
-                f"{name} and {names[0]}: predictions for different examples; evaluate them on the same split"
-            )
-    if indices[-1] >= len(texts):
+    if lines_N[-1] >= len(texts):
         raise UserError(
-            f"line {indices[-1] + 1} of {split} has a prediction, but the text has {len(texts):,} lines"
+            f"line {lines_N[-1] + 1} of {split} has a prediction, but the text has {len(texts):,} lines"
         )
-    p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
-    labels_N = np.array([classes.index(one.true_class) for one in predicted[0] if one.true_class is not None])
     mean_NK = p_RNK.mean(axis=0)
     predicted_N = mean_NK.argmax(axis=1)
     rows = [
@@ -102,11 +81,11 @@ def page_data(
             "mean": _best(mean_NK[n]),
             "wrong": bool(best != label),
         }
-        for n, (index, label, best) in enumerate(zip(indices, labels_N, predicted_N, strict=True))
+        for n, (index, label, best) in enumerate(zip(lines_N.tolist(), labels_N, predicted_N, strict=True))
     ]
     matrix_KK = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(matrix_KK, (labels_N, predicted_N), 1)
-    words_N = np.array([len(texts[index].split()) for index in indices])
+    words_N = np.array([len(texts[index].split()) for index in lines_N])
     correct_N = (p_RNK.argmax(axis=2) == labels_N).mean(axis=0)
     return {
         "split": split,

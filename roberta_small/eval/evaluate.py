@@ -29,9 +29,10 @@ from roberta_small.common.files import atomic_write, sha256
 from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
-from roberta_small.eval.model import Model, PrecisionMessages, open_model
-from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
+from roberta_small.eval.model import open_model
+from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
 from roberta_small.eval.origin import DataFolder, RunCheckpoint, find_runs
+from roberta_small.eval.precision import Precision, print_precisions
 
 if TYPE_CHECKING:
     from roberta_small.eval.report import Group
@@ -68,7 +69,13 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         description=__doc__,
         examples=EXAMPLES,
     )
-    add_checkpoints(parser)
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="checkpoints, run folders or folders with runs",
+    )
     parser.add_argument("--split", default="test", help="split to evaluate (default: %(default)s)")
     parser.add_argument(
         "--audit",
@@ -109,13 +116,7 @@ def run(args: argparse.Namespace) -> None:
     """Predict with each checkpoint, score, print the table and write the report."""
     from roberta_small.eval.report import conventions, tables
 
-    if args.from_predictions:
-        _check_no_unused_options(args)
-        runs = find_runs(args.checkpoint, [predictions.file_name(args.split)])
-    else:
-        runs = find_runs(args.checkpoint)
-    if args.write_predictions:
-        _check_one_checkpoint_per_folder(runs)
+    runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
     texts = error_texts(args, runs[0]) if args.errors else []
     if args.from_predictions:
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
         options = overrides(args)
         data = options.pop("data")  # the data to evaluate on, not those of training
         evaluated = predict(runs, args.split, data, write=args.write_predictions, **options)
-    check_same_examples(evaluated)
+    evaluated = aligned(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     if args.errors:
         write_errors(args.errors, evaluated, kept_N, texts, args.split)
@@ -133,7 +134,11 @@ def run(args: argparse.Namespace) -> None:
     dedup = None
     if overlap is not None:
         dedup = {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}
-    majority = majority_class(labels, evaluated[0].targets[kept_N])
+    majority: dict[str, Any] | None = None
+    if labels.kind.exclusive:  # the accuracy of always predicting the most frequent class
+        counts_K = np.bincount(evaluated[0].targets[kept_N], minlength=labels.size)
+        accuracy = 100 * float(counts_K.max()) / int(counts_K.sum())
+        majority = {"class": labels.classes[int(counts_K.argmax())], "accuracy": accuracy}
     report = {
         "split": args.split,
         "examples": int(kept_N.sum()),
@@ -153,6 +158,30 @@ def run(args: argparse.Namespace) -> None:
     print(tables(groups, conventions(args.draws, labels.kind.name)), end="")
 
 
+def _runs(args: argparse.Namespace) -> list[RunCheckpoint]:
+    """The runs to evaluate; raises `UserError` for options that exclude each other."""
+    if args.from_predictions:
+        given = {
+            "--write-predictions": args.write_predictions,
+            "--data": args.data and not args.errors,  # where the text of the page is
+            "--dict": args.dict,
+            "--precision": args.precision,
+            "--device": args.device != "auto",
+            "--max-tokens": args.max_tokens,
+        }
+        if names := [name for name, value in given.items() if value]:
+            raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")
+        return find_runs(args.checkpoint, [predictions.file_name(args.split)])
+    runs = find_runs(args.checkpoint)
+    folder, count = Counter(run.folder for run in runs).most_common(1)[0]
+    if args.write_predictions and count > 1:
+        raise UserError(
+            f"{folder}: {count} checkpoints specified, but --write-predictions writes one file per split; "
+            "specify only one of them"
+        )
+    return runs
+
+
 def predict(
     runs: Iterable[RunCheckpoint], split: str, data: str | None, *, write: bool, **options: Any
 ) -> list[SplitPredictions]:
@@ -161,22 +190,21 @@ def predict(
     `options` as for `open_model`. With `write`, the predictions of a checkpoint are written before the next
     one is read, so that an interruption does not lose them.
     """
-    messages = PrecisionMessages()
-    evaluated = []
+    evaluated: list[SplitPredictions] = []
+    printed: set[Precision | None] = set()
     for run in runs:
-        evaluated.append(_predict_one(open_model(run, **options), split, data, messages))
+        model = open_model(run, **options)
+        examples = model.examples(split, data)
+        print_precisions({model.precision} - printed)
+        printed.add(model.precision)
+        outputs_NK = model.labels.outputs(model.network.logits(examples.rows, progress=run.name))
+        # The names are those of the data that are evaluated if the training data no longer exist.
+        labels = replace(model.labels, classes=tuple(examples.classes))
+        evaluated.append(SplitPredictions(run, labels, examples.labels, outputs_NK, run.checkpoint))
         if write:
-            write_predictions(evaluated[-1], split)
+            found = predictions.from_outputs(labels, outputs_NK, examples.labels)
+            predictions.write(run.folder / predictions.file_name(split), found)
     return evaluated
-
-
-def _predict_one(model: Model, split: str, data: str | None, messages: PrecisionMessages) -> SplitPredictions:
-    examples = model.examples(split, data)
-    messages.show(model.precision)
-    outputs_NK = model.labels.outputs(model.network.logits(examples.rows, progress=model.run.name))
-    # The names are those of the data that are evaluated if the training data no longer exist.
-    labels = replace(model.labels, classes=tuple(examples.classes))
-    return SplitPredictions(model.run, labels, examples.labels, outputs_NK, model.run.checkpoint)
 
 
 def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
@@ -196,34 +224,29 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
 
 
 def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
-    """The text of the split, for --errors.
-
-    Raises `UserError` if the data do not have it, and unless an example has one class.
-    """
-    from roberta_small.eval.error_analysis import find_texts, read_texts
+    """The text of the split, for --errors; `UserError` without it, and unless an example has one class."""
+    from roberta_small.eval.error_analysis import read_texts
 
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    return read_texts(find_texts(data, args.split))
+    return read_texts(data, args.split)
 
 
 def write_errors(
     path: str, evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], texts: list[str], split: str
 ) -> None:
     """Write the page of --errors."""
-    from roberta_small.eval.error_analysis import write_page
+    from roberta_small.eval.error_analysis import page_data, render
 
-    predicted = [
-        [
-            one
-            for one in predictions.from_outputs(member.labels, member.outputs, member.targets)
-            if isinstance(one, predictions.Prediction) and kept_N[one.index]
-        ]
-        for member in evaluated
-    ]
-    write_page(path, [member.run for member in evaluated], predicted, texts, split)
+    names, first = [member.run.name for member in evaluated], evaluated[0]
+    p_RNK = np.stack([member.outputs[kept_N] for member in evaluated])
+    lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
+    content = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, split)
+    atomic_write(path, render(content))
+    wrong = sum(row["wrong"] for row in content["rows"])
+    print(f"wrote {path}: {len(content['rows']):,} examples, {wrong:,} errors")
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
@@ -240,38 +263,37 @@ def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
     return SplitPredictions(run, arrays.labels, arrays.targets, arrays.outputs, path)
 
 
-def check_same_examples(evaluated: list[SplitPredictions]) -> None:
-    """Raise `UserError` if the labels differ: the runs were trained on different data."""
-    first, *others = map(_named_targets, evaluated)
-    for member, targets in zip(evaluated[1:], others, strict=True):
-        if member.labels.kind is not evaluated[0].labels.kind or first != targets:
+def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
+    """The predictions with the classes in the order of the first run, and each with its own thresholds.
+
+    Raises `UserError` if the labels differ: the runs were trained on different data.
+    """
+
+    def named(member: SplitPredictions) -> list[Any]:
+        """The labels of each example, whatever the order of the classes."""
+        labels, targets = member.labels, member.targets
+        if not labels.kind.has_classes:
+            return targets.tolist()
+        names = np.array(labels.classes)
+        if labels.kind.exclusive:
+            return names[targets].tolist()
+        return [frozenset(names[row_K].tolist()) for row_K in targets]
+
+    first, found = evaluated[0], []
+    for member in evaluated:
+        if member.labels.kind is not first.labels.kind or named(member) != named(first):
             raise UserError(
-                f"{member.run.name} and {evaluated[0].run.name} have different examples; "
+                f"{member.run.name} and {first.run.name} have different examples; "
                 "pass the data to evaluate on with --data"
             )
-
-
-def _named_targets(member: SplitPredictions) -> list[Any]:
-    """The labels of each example, whatever the order of the classes."""
-    labels, targets = member.labels, member.targets
-    if not labels.kind.has_classes:
-        return targets.tolist()
-    names = np.array(labels.classes)
-    if labels.kind.exclusive:
-        return names[targets].tolist()
-    return [frozenset(names[row_K].tolist()) for row_K in targets]
-
-
-def majority_class(labels: Labels, targets: Targets) -> dict[str, Any] | None:
-    """The most frequent class, and the accuracy in percent of always predicting it.
-
-    None unless an example has one class.
-    """
-    if not labels.kind.exclusive:
-        return None
-    counts_K = np.bincount(targets, minlength=labels.size)
-    most = int(counts_K.argmax())
-    return {"class": labels.classes[most], "accuracy": 100 * float(counts_K[most]) / len(targets)}
+        own = list(member.labels.classes)
+        outputs_NK = in_order_of(
+            list(first.labels.classes), own, member.outputs, member.run.name, first.run.name
+        )
+        thresholds = dict(zip(own, member.labels.thresholds, strict=False))
+        labels = first.labels.with_thresholds(thresholds)
+        found.append(replace(member, labels=labels, targets=first.targets, outputs=outputs_NK))
+    return found
 
 
 def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArray[np.bool_]:
@@ -300,68 +322,18 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
     groups: dict[str, list[SplitPredictions]] = {}
     for member in evaluated:
         groups.setdefault(member.run.group, []).append(member)
+    targets, classes = evaluated[0].targets[kept_N], list(evaluated[0].labels.classes)
     found = []
     for name, members in groups.items():
-        labels, first = members[0].labels, members[0].run.name
-        columns = [
-            in_order_of(
-                list(labels.classes), list(member.labels.classes), member.outputs, member.run.name, first
-            )
-            for member in members
-        ]
-        # Each with its own thresholds.
-        own = [
-            labels.with_thresholds(dict(zip(one.classes, one.thresholds, strict=False)))
-            for one in (member.labels for member in members)
-        ]
-        targets = members[0].targets[kept_N]
-        ensemble = None
+        tested = [(member.run.name, member.labels, member.outputs) for member in members]
         if len(members) > 1:
-            together = mean_labels(own)
-            ensemble = Scores.compute(
-                f"{name} ensemble".strip(),
-                scored(together, targets, np.mean(columns, axis=0)[kept_N]),
-                list(labels.classes),
-                draws=draws,
-            )
+            together = mean_labels([member.labels for member in members])
+            mean_NK = np.mean([member.outputs for member in members], axis=0)
+            tested.append((f"{name} ensemble".strip(), together, mean_NK))
         scores = [
-            Scores.compute(
-                member.run.name,
-                scored(meaning, targets, outputs_NK[kept_N]),
-                list(labels.classes),
-                draws=draws,
-            )
-            for member, meaning, outputs_NK in zip(members, own, columns, strict=True)
+            Scores.compute(title, scored(meaning, targets, outputs_NK[kept_N]), classes, draws=draws)
+            for title, meaning, outputs_NK in tested
         ]
+        ensemble = scores.pop() if len(members) > 1 else None
         found.append(Group(name, scores, ensemble))
     return found
-
-
-def write_predictions(member: SplitPredictions, split: str) -> Path:
-    """Write the predictions to the run folder; returns the path."""
-    path = member.run.folder / predictions.file_name(split)
-    predictions.write(path, predictions.from_outputs(member.labels, member.outputs, member.targets))
-    return path
-
-
-def _check_no_unused_options(args: argparse.Namespace) -> None:
-    """Raise `UserError` for options that have no effect with --from-predictions."""
-    given = {
-        "--write-predictions": args.write_predictions,
-        "--data": args.data and not args.errors,  # where the text of the page is
-        "--dict": args.dict,
-        "--precision": args.precision,
-        "--device": args.device != "auto",
-        "--max-tokens": args.max_tokens,
-    }
-    if names := [name for name, value in given.items() if value]:
-        raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")
-
-
-def _check_one_checkpoint_per_folder(runs: list[RunCheckpoint]) -> None:
-    folder, count = Counter(run.folder for run in runs).most_common(1)[0]
-    if count > 1:
-        raise UserError(
-            f"{folder}: {count} checkpoints specified, but --write-predictions writes one file per split; "
-            "specify only one of them"
-        )

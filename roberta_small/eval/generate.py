@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -27,41 +24,12 @@ from roberta_small.eval.options import (
 )
 from roberta_small.eval.predict.inputs import read_input
 
-if TYPE_CHECKING:
-    from roberta_small.eval.language_model import Completion
-
 EXAMPLES = """examples:
   roberta-small generate --checkpoint pretrained/causal "Ce livre est"
   roberta-small generate --checkpoint pretrained/causal --sample --top-p 0.9 --temperature 0.8 --seed 3 "Un"
   roberta-small generate --checkpoint pretrained/causal --input prompts.txt --format jsonl --out texts.jsonl
   roberta-small generate --checkpoint model.pt --dict dict.txt --sentencepiece-model s.model "Il était"
 """
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The distribution to sample from; the parameters apply in this order.
-
-    Attributes:
-        temperature: divisor of the logits; a value below 1 favors probable tokens.
-        top_k: sample only from the k most probable tokens; None for all.
-        top_p: sample only from the most probable tokens with a total probability of p (nucleus sampling,
-            Holtzman et al. 2020, section 3.1).
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise UserError(
-                f"--temperature {self.temperature:g}: must be above 0; for greedy decoding, omit --sample"
-            )
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p {self.top_p:g}: must be above 0 and at most 1")
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"--top-k {self.top_k}: must be at least 1")
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -119,14 +87,22 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load the model, then generate block by block."""
-    sampling, seed = read_sampling(args)
     if args.text and args.input:
         raise UserError("TEXT and --input: specify only one of them")
-    from roberta_small.eval.language_model import LanguageModel
-    from roberta_small.eval.model import PrecisionMessages
+    given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and not args.sample:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UserError(f"{flags}: only with --sample")
+    seed = given.pop("seed", 1)
+    if seed < 0:
+        raise UserError(f"--seed {seed}: must be 0 or more")
+    from roberta_small.eval.language_model import LanguageModel, Sampling
+    from roberta_small.eval.precision import print_precisions
 
+    sampling = Sampling(**given) if args.sample else None
     model = LanguageModel.from_run(args.checkpoint, **overrides(args))
-    PrecisionMessages().show(model.model.precision)
+    print_precisions([model.model.precision])
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(atomic_open(args.out)) if args.out else sys.stdout
         hidden = True if output.isatty() else None
@@ -142,31 +118,12 @@ def run(args: argparse.Namespace) -> None:
                     first=first + start,
                     batch_size=args.batch_size,
                 )
-                output.writelines(format_completion(completion, args.format) for completion in completions)
+                for one in completions:
+                    fields = {
+                        "prompt": one.prompt,
+                        "continuation": one.continuation,
+                        "ended": one.ended,
+                    }
+                    output.write(one.text + "\n" if args.format == "text" else json_line(fields))
                 output.flush()
                 bar.update(len(prompts))
-
-
-def read_sampling(args: argparse.Namespace) -> tuple[Sampling | None, int]:
-    """The sampling (None if greedy) and the seed; raises `UserError` for its options without --sample."""
-    given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if given and not args.sample:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UserError(f"{flags}: only with --sample")
-    seed = given.pop("seed", 1)
-    if seed < 0:
-        raise UserError(f"--seed {seed}: must be 0 or more")
-    return (Sampling(**given) if args.sample else None), seed
-
-
-def format_completion(completion: Completion, kind: str) -> str:
-    """The output line of a completion, with its newline."""
-    if kind == "text":
-        return completion.text + "\n"
-    fields = {
-        "prompt": completion.prompt,
-        "continuation": completion.continuation,
-        "ended": completion.ended,
-    }
-    return json_line(fields)

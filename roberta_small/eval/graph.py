@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.sizes import CPU
-from roberta_small.eval.model import Given, Model
-from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.base import Model
 from roberta_small.eval.texts import Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD
@@ -96,33 +95,20 @@ class Metadata:
 class GraphModel(Model):
     """A classifier in an ONNX file, with its tokenizer and class names; it runs on the CPU."""
 
-    @classmethod
-    def open(cls, path: Path, given: Given) -> GraphModel:
-        """Load the file.
-
-        Raises `UserError` if it is not a classifier that `roberta-small export onnx` wrote, and for an option
-        that has no effect.
-        """
-        unused = {
-            "--data": given.data,
-            "--dict": given.dictionary,
-            "--sentencepiece-model": given.sentencepiece_model,
-            "--normalize-apostrophes": given.normalize_apostrophes,
-            "--precision": given.precision,
-            "--device cuda": given.device == "cuda",
-        }
-        if wrong := [option for option, value in unused.items() if value]:
+    def load(self) -> object:
+        """Load the graph; `UserError` unless `export onnx` wrote it, and for an option without effect."""
+        path = self.run.checkpoint
+        if wrong := [*self.given.unused(), *(["--precision"] if self.given.precision else [])]:
             raise UserError(
                 f"{wrong[0]}: not with an ONNX file, which has its own tokenizer and precision and runs on "
                 f"the CPU; use the folder of the run instead of {path}"
             )
         if not path.is_file():
             raise UserError(f"{path}: no such file")
-        model = cls(RunCheckpoint(path, None, None), given)
-        (output,) = [one for one in model.session.get_outputs() if one.name == OUTPUT] or [None]
-        if output is None or output.shape[-1] != model.labels.size:
-            raise UserError(f"{path}: no output '{OUTPUT}' of {model.labels.size} classes; {AGAIN} again")
-        return model
+        (output,) = [one for one in self.session.get_outputs() if one.name == OUTPUT] or [None]
+        if output is None or output.shape[-1] != self.labels.size:
+            raise UserError(f"{path}: no output '{OUTPUT}' of {self.labels.size} classes; {AGAIN} again")
+        return self.session
 
     @cached_property
     def session(self) -> Any:
@@ -188,9 +174,10 @@ class GraphModel(Model):
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-        classes, max_tokens = self.labels.size, self.given.max_tokens or CPU.prediction_tokens
-        return logits_of(rows, self._compute, classes, max_tokens=max_tokens, progress=progress)
 
-    def _compute(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
-        feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
-        return self.session.run([OUTPUT], feed)[0]
+        def compute(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+            feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
+            return self.session.run([OUTPUT], feed)[0]
+
+        max_tokens = self.given.max_tokens or CPU.prediction_tokens
+        return logits_of(rows, compute, self.labels.size, max_tokens=max_tokens, progress=progress)

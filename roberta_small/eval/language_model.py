@@ -12,27 +12,52 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
-from roberta_small.eval.model import FP32, Model, open_model
+from roberta_small.eval.base import Model
+from roberta_small.eval.model import open_model
 from roberta_small.eval.network import build_language_model, find_device
-from roberta_small.eval.texts import check_texts, pad
+from roberta_small.eval.precision import FP32
+from roberta_small.eval.texts import check_texts, line_of, pad
 from roberta_small.fairseq_plugin.models.causal_cache import Cache, next_scores
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK, WORD_START
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenization.encoder import Encoder
 
-if TYPE_CHECKING:
-    from roberta_small.eval.generate import Sampling
-
 BATCH = 32
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution to sample from; the parameters apply in this order.
+
+    Attributes:
+        temperature: divisor of the logits; a value below 1 favors probable tokens.
+        top_k: sample only from the k most probable tokens; None for all.
+        top_p: sample only from the most probable tokens with a total probability of p (nucleus sampling,
+            Holtzman et al. 2020, section 3.1).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise UserError(
+                f"--temperature {self.temperature:g}: must be above 0; for greedy decoding, omit --sample"
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p {self.top_p:g}: must be above 0 and at most 1")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"--top-k {self.top_k}: must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -61,11 +86,7 @@ class LanguageModel:
     """A checkpoint of `causal_lm_small` or `causal_roberta_small`, its dictionary and SentencePiece model."""
 
     def __init__(self, model: Model) -> None:
-        """Build the network.
-
-        Raises `UserError` if the model is not a left-to-right language model, or one of its files is missing
-        or does not belong to it.
-        """
+        """Build the network; `UserError` if it is no left-to-right model, or a file does not belong to it."""
         model.checkpoint.language_model_class()
         encoder = model.encoder
         if not isinstance(encoder, Encoder):
@@ -80,10 +101,7 @@ class LanguageModel:
 
     @classmethod
     def from_run(cls, path: str | os.PathLike[str], **options: Any) -> LanguageModel:
-        """The language model of a run folder of pre-training, or of a checkpoint file.
-
-        Options and errors as for `open_model`.
-        """
+        """The language model of a run folder or a checkpoint file; options and errors as for `open_model`."""
         return cls(open_model(path, text=True, **options))
 
     def generate(
@@ -110,20 +128,16 @@ class LanguageModel:
         completions: dict[int, Completion] = {}
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            choose = make_chooser([first + i for i in batch], sampling, seed)
-            continued = self._continue([rows[i] for i in batch], length, choose)
+            # Each prompt number has its own random numbers.
+            streams = [np.random.default_rng([seed, first + i]) for i in batch]
+            continued = self._continue([rows[i] for i in batch], length, sampling, streams)
             for i, tokens in zip(batch, continued, strict=True):
                 completions[i] = completion_of(prompts[i], tokens, self.encoder.dictionary.symbols)
         return [completions[i] for i in range(len(rows))]
 
     def encode(self, prompt: str, number: int = 1) -> list[int]:
         """The ids of `</s>` and the prompt; a line break is read as a space."""
-        try:
-            line = prompt.replace("\n", " ").encode() + b"\n"
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"prompt {number}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
-            ) from None
+        line = line_of(prompt, f"prompt {number}")
         ids = self.encoder(Block(f"prompt {number}", 1, line, len(line))).ids
         row = [EOS, *ids[:-1].tolist()]
         if len(row) > self.network.args.max_positions:
@@ -135,7 +149,11 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _continue(
-        self, rows: list[list[int]], length: int, choose: Callable[[Tensor], Tensor]
+        self,
+        rows: list[list[int]],
+        length: int,
+        sampling: Sampling | None,
+        streams: Sequence[np.random.Generator],
     ) -> list[list[int]]:
         """Generate the new tokens of each row, including `</s>` if it is generated."""
         most = self.network.args.max_positions
@@ -148,8 +166,13 @@ class LanguageModel:
         open_B = torch.ones(len(rows), dtype=torch.bool, device=self.device)
         real_B = lengths_B
         for _ in range(length):
-            scores_BV = mask_special(next_scores(self.network, tokens_BN, positions_BN, real_B, cache))
-            chosen_B = choose(scores_BV)
+            scores_BV = next_scores(self.network, tokens_BN, positions_BN, real_B, cache)
+            scores_BV[:, [BOS, PAD, UNK]] = -torch.inf  # never generated
+            if sampling is None:
+                chosen_B = scores_BV.argmax(dim=-1)  # the first one on a tie
+            else:
+                uniform_B = torch.tensor([stream.random() for stream in streams], dtype=torch.float64)
+                chosen_B = sample(scores_BV, sampling, uniform_B.to(scores_BV.device))
             for new, token, is_open in zip(new_B, chosen_B.tolist(), open_B.tolist(), strict=True):
                 if is_open:
                     new.append(token)
@@ -163,38 +186,12 @@ class LanguageModel:
         return new_B
 
 
-def mask_special(scores_BV: Tensor) -> Tensor:
-    """Set the scores of `<s>`, `<pad>` and `<unk>` to -inf in place, so that they are never generated."""
-    scores_BV[:, [BOS, PAD, UNK]] = -torch.inf
-    return scores_BV
-
-
 def completion_of(prompt: str, tokens: list[int], symbols: Sequence[str]) -> Completion:
     """The text of generated tokens, `</s>` included if it was generated; `symbols` are those of the ids."""
     ended = bool(tokens) and tokens[-1] == EOS
     tokens = tokens[:-1] if ended else tokens
     text = "".join(symbols[token] for token in tokens).replace(WORD_START, " ")
     return Completion(prompt, text, tokens, ended)
-
-
-def make_chooser(numbers: Sequence[int], sampling: Sampling | None, seed: int) -> Callable[[Tensor], Tensor]:
-    """A function from scores (B, V) to tokens (B,), int64; each prompt number has its own random stream."""
-    if sampling is None:
-        return choose_greedily
-    streams = [np.random.default_rng([seed, number]) for number in numbers]
-
-    def choose(scores_BV: Tensor) -> Tensor:
-        uniform = [stream.random() for stream in streams]
-        return sample(
-            scores_BV, sampling, torch.tensor(uniform, dtype=torch.float64, device=scores_BV.device)
-        )
-
-    return choose
-
-
-def choose_greedily(scores_BV: Tensor) -> Tensor:
-    """The token with the highest score, int64 (B,); the first one on a tie."""
-    return scores_BV.argmax(dim=-1)
 
 
 def sample(scores_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
 from roberta_small.common.label_kinds import LabelKind, Scaling, Targets
 from roberta_small.common.sizes import sizes_of
-from roberta_small.eval.model import BF16, FP32, INT8
+from roberta_small.eval.precision import BF16, FP32, INT8
 from roberta_small.eval.texts import Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import (
     arch_name,
@@ -93,16 +93,17 @@ class Checkpoint:
     scaling: Scaling = Scaling()
     """Of the labels of a regression; stock fairseq does not scale them."""
 
+    def arguments_with(self, **changes: Any) -> argparse.Namespace:
+        """The arguments of the model with changes."""
+        return argparse.Namespace(**vars(self.arguments) | changes)
+
     @property
     def is_classifier(self) -> bool:
         """Whether there is a classification head; otherwise it is a language model."""
         return any(name.startswith(HEADS) for name in self.weights)
 
     def model_class(self) -> type[RobertaSmall] | type[NgramClassifier]:
-        """The class of the model; raises `UserError` for another architecture.
-
-        Stock RoBERTa has the same parameter names as the plugin's model.
-        """
+        """The class of the model, for stock RoBERTa the plugin's; `UserError` for another architecture."""
         name = arch_name(self.arguments)
         if (found := _supported(name)) is None:
             known = ", ".join(sorted(filter(_supported, ARCH_MODEL_REGISTRY)))
@@ -136,12 +137,10 @@ class Checkpoint:
         found = _supported(arch_name(self.arguments))
         return found is not None and issubclass(found, CausalRobertaSmall)
 
-    @property
-    def head(self) -> str:
-        """Name of the classification head; raises `UserError` unless the checkpoint is a classifier."""
+    def check_classifier(self) -> None:
+        """Raise `UserError` unless the checkpoint is a classifier."""
         self.model_class()
-        name = self.settings["classification_head_name"]
-        if head_weight(name) not in self.weights:
+        if head_weight(self.settings["classification_head_name"]) not in self.weights:
             raise UserError(
                 f"{self.path}: no classification head (a pretrained model?); fine-tune it first: "
                 f"roberta-small train --data DATA --pretrained {self.path}"
@@ -150,7 +149,12 @@ class Checkpoint:
         if task not in TASKS:
             found = "its configuration has no task" if task is None else f"trained for the task '{task}'"
             raise UserError(f"{self.path}: {found}; specify a classifier, trained for {' or '.join(TASKS)}")
-        return name
+
+    @property
+    def head(self) -> str:
+        """Name of the classification head; raises `UserError` unless the checkpoint is a classifier."""
+        self.check_classifier()
+        return self.settings["classification_head_name"]
 
     @property
     def kind(self) -> LabelKind:
@@ -196,7 +200,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
     settings = task_settings(state)
     settings.setdefault("classification_head_name", "sentence_classification_head")
     settings["seed"] = settings["seed"] if isinstance(settings.get("seed"), int) else 1
-    recorded = (state.get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
+    extra = state.get("extra_state") or {}
+    recorded = extra.get(SentenceClassificationTask.__name__) or {}
+    # If training chose the precision, it is recorded by device type, the latest device last.
+    chosen = extra.get(PRECISION_KEY)
+    precisions = [*(chosen.values() if isinstance(chosen, dict) else [])][-1:]
+    if getattr(arguments, "precision", None) in (FP32, BF16):
+        precisions = [arguments.precision]
     return Checkpoint(
         path=path,
         arguments=arguments,
@@ -204,22 +214,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         weights=state["model"],
         dictionary_sha256=recorded.get("dictionary_sha256"),
         class_names=recorded.get("class_names"),
-        precision=recorded_precision(arguments, state),
+        precision=next((value for value in precisions if value in (FP32, BF16)), None),
         scaling=scaling_of_state(state, path),
     )
-
-
-def recorded_precision(arguments: argparse.Namespace, state: Mapping[str, Any]) -> str | None:
-    """The precision that a checkpoint records, or None.
-
-    `arguments` are those of the model, `state` is the whole checkpoint: if training chose the precision,
-    `extra_state` has it by device type, the latest device last.
-    """
-    if (value := getattr(arguments, "precision", None)) in (FP32, BF16):
-        return value
-    found = (state.get("extra_state") or {}).get(PRECISION_KEY)
-    values = list(found.values()) if isinstance(found, dict) else []
-    return values[-1] if values and values[-1] in (FP32, BF16) else None
 
 
 def head_weight(head: str) -> str:
@@ -298,37 +295,28 @@ def find_device(name: str) -> torch.device:
 def build_classifier(
     checkpoint: Checkpoint, device: torch.device, precision: str
 ) -> RobertaSmall | NgramClassifier:
-    """The model of a classifier in evaluation mode.
-
-    Raises `UserError` for another kind of model, and if the weights do not match the configuration.
-    """
+    """The model of a classifier in evaluation mode; `UserError` if configuration and weights differ."""
     head, config = checkpoint.head, checkpoint.task_config()
     known: dict[str, Any] = {"max_positions": config.max_positions}
     known |= {"encoder_kind": "packed"} if precision == INT8 else {}  # which has the int8 products
-    arguments = argparse.Namespace(**vars(checkpoint.arguments) | known)
-    task = SentenceClassificationTask(config, _dictionary(checkpoint), Dictionary())
-    with torch.random.fork_rng(devices=[]), WithoutInitialization():
-        model = checkpoint.model_class().build_model(arguments, task)
+    with without_initialization():
+        task = SentenceClassificationTask(config, _dictionary(checkpoint), Dictionary())
+        model = checkpoint.model_class().build_model(checkpoint.arguments_with(**known), task)
         model.register_classification_head(head, num_classes=checkpoint.classes)
     return _loaded(model, checkpoint, device, precision)
 
 
 def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) -> RobertaSmall:
-    """The network of an encoder, whatever its heads, for its hidden states (`features_only`).
-
-    Raises `UserError` for another kind of model, and if the weights do not match the configuration.
-    """
+    """The network of an encoder, whatever its heads, for hidden states; errors as for `build_classifier`."""
     model_class = checkpoint.model_class()
     if not issubclass(model_class, RobertaSmall):
         raise UserError(f"{checkpoint.path}: an n-gram classifier, which has no hidden states")
-    known: dict[str, Any] = {"encoder_kind": "packed"}
+    known: dict[str, Any] = {"encoder_kind": "packed", "tokens_per_sample": None}
     if checkpoint.positions < UNLIMITED:  # sinusoids have the length that training stated
         known["max_positions"] = checkpoint.positions
-    arguments = argparse.Namespace(**vars(checkpoint.arguments) | known)
-    arguments.tokens_per_sample = None
-    task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
-    with torch.random.fork_rng(devices=[]), WithoutInitialization():
-        model = model_class.build_model(arguments, task)
+    with without_initialization():
+        task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
+        model = model_class.build_model(checkpoint.arguments_with(**known), task)
         # Below `encoder`, or `decoder` in checkpoints of 2019.
         if not any(".lm_head." in key for key in checkpoint.weights):
             model.encoder.lm_head = None
@@ -338,14 +326,12 @@ def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) 
 
 
 def build_language_model(checkpoint: Checkpoint, device: torch.device, precision: str) -> CausalRobertaSmall:
-    """The same for a left-to-right language model."""
-    model_class = checkpoint.language_model_class()
+    """The network of a left-to-right language model; errors as for `build_classifier`."""
     if precision == INT8:
         raise UserError(f"--precision {INT8}: not for generating text; use fp32 or bf16")
-    arguments = argparse.Namespace(**vars(checkpoint.arguments))
-    task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
-    with torch.random.fork_rng(devices=[]), WithoutInitialization():
-        model = model_class.build_model(arguments, task)
+    with without_initialization():
+        task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
+        model = checkpoint.language_model_class().build_model(checkpoint.arguments_with(), task)
     return _loaded(model, checkpoint, device, precision)
 
 
@@ -371,19 +357,16 @@ def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, preci
     if precision == INT8:
         del weights
         checkpoint.weights.update({name: w.to("meta") for name, w in checkpoint.weights.items()})
-        _quantize(model, checkpoint.path, device)
+        if device.type != "cpu":
+            raise UserError(f"--precision {INT8}: computes on a CPU; add --device cpu, or use bf16")
+        if isinstance(model, NgramClassifier):
+            raise UserError(
+                f"{checkpoint.path}: --precision {INT8}: an n-gram classifier has no encoder; omit the option"
+            )
+        int8.quantize(model.encoder.sentence_encoder)
         precision = FP32  # of everything else
     model.args.precision = precision
     return model.to(device).eval()
-
-
-def _quantize(model: RobertaSmall | NgramClassifier, path: Path, device: torch.device) -> None:
-    """int8 products in the encoder; raises `UserError` if there is none, or on another device than a CPU."""
-    if device.type != "cpu":
-        raise UserError(f"--precision {INT8}: computes on a CPU; add --device cpu, or use bf16")
-    if isinstance(model, NgramClassifier):
-        raise UserError(f"{path}: --precision {INT8}: an n-gram classifier has no encoder; omit the option")
-    int8.quantize(model.encoder.sentence_encoder)
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
@@ -406,17 +389,21 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> No
     nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's lacks `assign`
 
 
-class WithoutInitialization(TorchFunctionMode):
-    """Leaves the parameters of a new model as they are in memory, to be replaced by those of a checkpoint."""
-
+class _WithoutInitialization(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """The tensor itself instead of random numbers in it."""
         kwargs = kwargs or {}
-        if function in FILLERS:
+        if function in FILLERS:  # the tensor itself instead of random numbers in it
             return args[0] if args else kwargs["tensor"]
         return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_initialization() -> Iterator[None]:
+    """Leave the parameters of new models as they are in memory, to be replaced by those of a checkpoint."""
+    with torch.random.fork_rng(devices=[]), _WithoutInitialization():
+        yield
 
 
 @dataclass(frozen=True)
@@ -465,32 +452,22 @@ def read_split(
         return Examples(rows, load_numbers(str(data), split), classes)
     target = np.array([item["target"].numpy() for item in items])
     index = {name: k for k, name in enumerate(classes)}
-    if not checkpoint.kind.exclusive:
-        has_NK = target > 0
-        _check_known(names, has_NK.nonzero(), index, label_path, checkpoint, split)
-        targets_NK = np.zeros((len(rows), len(classes)), dtype=bool)
-        for k, name in enumerate(names):
-            if name in index:
-                targets_NK[:, index[name]] = has_NK[:, k]
-        return Examples(rows, targets_NK, classes)
-    labels_N = target.reshape(-1).astype(np.int64)
-    _check_known(names, (np.arange(len(labels_N)), labels_N), index, label_path, checkpoint, split)
-    return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N], classes)
-
-
-def _check_known(
-    names: Sequence[str],
-    found: Sequence[NDArray[np.int64]],
-    known: Mapping[str, int],
-    label_path: Path,
-    checkpoint: Checkpoint,
-    split: str,
-) -> None:
-    """Raise `UserError` for a label that the checkpoint does not have; `found` are sentences and labels."""
-    for number, k in zip(*(part.tolist() for part in found), strict=True):
-        if names[k] not in known:
+    if checkpoint.kind.exclusive:
+        labels_N = target.reshape(-1).astype(np.int64)
+        sentences, used = np.arange(len(labels_N)), labels_N
+    else:
+        sentences, used = (target > 0).nonzero()
+    for number, k in zip(sentences.tolist(), used.tolist(), strict=True):
+        if names[k] not in index:
             raise UserError(
                 f"{label_path}: the class '{names[k]}' of sentence {number + 1} of {split} is not one of "
-                f"{', '.join(known)}, the classes of {checkpoint.path}; "
+                f"{', '.join(classes)}, the classes of {checkpoint.path}; "
                 f"correct the labels and {WRITE_AGAIN}"
             )
+    if checkpoint.kind.exclusive:
+        return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N], classes)
+    targets_NK = np.zeros((len(rows), len(classes)), dtype=bool)
+    for k, name in enumerate(names):
+        if name in index:
+            targets_NK[:, index[name]] = target[:, k] > 0
+    return Examples(rows, targets_NK, classes)

@@ -9,17 +9,6 @@ from roberta_small.common.cli import DEVICES, Parser, positive
 from roberta_small.common.sizes import CPU, GPU
 
 
-def add_checkpoints(parser: Parser, note: str = "") -> None:
-    """Add --checkpoint for several checkpoints; `note` is added to its help."""
-    parser.add_argument(
-        "--checkpoint",
-        required=True,
-        nargs="+",
-        metavar="PATH",
-        help=f"checkpoints, run folders or folders with runs{note}",
-    )
-
-
 def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:
     """Add TEXT, --input and --out; `text` is the word for one text in the help, "text" or "prompt".
 
@@ -57,7 +46,7 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = True, apostrophes:
 
 def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._ArgumentGroup:
     """Add --device and --precision, and --max-tokens for the batches of a classifier; returns their group."""
-    from roberta_small.eval.model import PRECISIONS
+    from roberta_small.eval.precision import PRECISIONS
 
     group = parser.add_argument_group("computation")
     group.add_argument(

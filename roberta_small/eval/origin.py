@@ -91,10 +91,7 @@ def find_run(path: str | os.PathLike[str], files: Sequence[str] = (BEST_CHECKPOI
 
 
 def find_best(path: str | os.PathLike[str]) -> RunCheckpoint:
-    """The model of a path; of several runs the best one (`common.ranking`), with a message on standard error.
-
-    Raises `UserError` as `find_runs`, and if there are several runs that cannot be compared.
-    """
+    """The model of a path; of several runs the best one; `UserError` if they cannot be compared."""
     found = find_runs([path], MODELS)
     if len(found) == 1:
         return found[0]
@@ -150,7 +147,13 @@ def _find(path: Path, names: Sequence[str]) -> list[RunCheckpoint]:
         return [RunCheckpoint.from_file(path)]
     if any((path / name).is_file() for name in names):
         return [RunCheckpoint.from_folder(path)]
-    below = sorted((file for name in names for file in path.rglob(name)), key=_seed_order)
+
+    def order(file: Path) -> tuple[str, int, str]:  # seed10 after seed9
+        name = file.parent.name
+        digits = name.removeprefix("seed")
+        return str(file.parent.parent), int(digits) if digits.isdigit() else -1, name
+
+    below = sorted((file for name in names for file in path.rglob(name)), key=order)
     if not below:
         checkpoints = BEST_CHECKPOINT in names
         if checkpoints and (weights := find_checkpoint(path)) is not None:
@@ -164,13 +167,6 @@ def _find(path: Path, names: Sequence[str]) -> list[RunCheckpoint]:
             raise UserError(f"{path}: contains no finished run; finish one, or specify a checkpoint file")
         print(f"omitted, not finished: {', '.join(one.name for one in unfinished)}", file=sys.stderr)
     return finished
-
-
-def _seed_order(file: Path) -> tuple[str, int, str]:
-    """Sort key: seed10 after seed9."""
-    name = file.parent.name
-    digits = name.removeprefix("seed")
-    return str(file.parent.parent), int(digits) if digits.isdigit() else -1, name
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LAB
 from roberta_small.common.metrics import (
     ACCURACIES,
     Array,
-    Counts,
     Scored,
     ScoredLabels,
     TestSet,
@@ -98,21 +97,26 @@ def intervals(
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - level), 50 * (1 + level)]
-    found = {name: Interval(value, *_percentiles(drawn[name], tails)) for name, value in values.items()}
+    found = {}
+    for name, value in values.items():
+        value_D = np.concatenate(drawn[name])
+        ends = [math.nan, math.nan] if np.isnan(value_D).all() else np.nanpercentile(value_D, tails).tolist()
+        found[name] = Interval(value, *ends)
     if all(values.get(name) not in (0, 100) for name in ACCURACIES):
         return found
-    return {name: _with_width(name, one, count, level) for name, one in found.items()}
+    for name, one in found.items():
+        if one.low == one.high and name in ACCURACIES:
+            low, high = wilson_interval(one.value / 100, count, level)
+            found[name] = Interval(one.value, 100 * low, 100 * high, wilson=True)
+        elif one.low == one.high:
+            found[name] = Interval(one.value, math.nan, math.nan)
+    return found
 
 
 def per_class(matrix_KK: Array) -> list[dict[str, float]]:
     """Precision, recall and F1 (0 to 1; 0 where undefined) and the number of examples of each class."""
     triples = zip(np.diagonal(matrix_KK), matrix_KK.sum(axis=1), matrix_KK.sum(axis=0), strict=True)
     return [_class_scores(correct, present, predicted) for correct, present, predicted in triples]
-
-
-def per_label(cells_K4: Counts) -> list[dict[str, float]]:
-    """The same of multi-label data, from `LabelCounts.cells`."""
-    return [_class_scores(tp, tp + fn, tp + fp) for tp, fp, fn, _ in cells_K4]
 
 
 def _class_scores(correct: float, present: float, predicted: float) -> dict[str, float]:
@@ -156,7 +160,9 @@ class Scores:
             matrix_KK = scored.confusion(ones)[0]
             return cls(name, found, classes, matrix_KK, per_class(matrix_KK))
         if isinstance(scored, ScoredLabels):
-            return cls(name, found, classes, None, per_label(scored.statistics(ones).cells[0]))
+            cells_K4 = scored.statistics(ones).cells[0]
+            rows = [_class_scores(tp, tp + fn, tp + fp) for tp, fp, fn, _ in cells_K4]
+            return cls(name, found, classes, None, rows)
         return cls(name, found, classes, None, [])
 
     def as_json(self) -> dict[str, Any]:
@@ -175,7 +181,11 @@ class Scores:
 
     def cells(self) -> list[str]:
         """The cells of a table row."""
-        return [self.name, *(_cell(name, interval) for name, interval in self.intervals.items())]
+        shown = [
+            [_number(name, x) for x in (interval.value, interval.low, interval.high)]
+            for name, interval in self.intervals.items()
+        ]
+        return [self.name, *(f"{value} [{low}, {high}]" for value, low, high in shown)]
 
 
 @dataclass(frozen=True)
@@ -223,8 +233,12 @@ def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
     With many classes: the classes with the lowest and highest F1, and the most frequent confusions.
     """
     rows = [row for group in groups for row in group.rows()]
-    names = list(groups[0].members[0].intervals)
-    parts = [markdown(["", *map(_heading, names)], rows)]
+    names, headings = list(groups[0].members[0].intervals), [""]
+    for name in names:
+        metric = find(name)
+        heading = (metric.heading if metric else "") or name.replace("_", " ")
+        headings.append(f"{heading} ({metric.unit})" if metric and metric.unit else heading)
+    parts = [markdown(headings, rows)]
     if len(groups) == 1 and groups[0].ensemble is None:
         parts += _class_tables(groups[0].members[0])
     ece = f" ECE: {meaning['calibration_error']}." if "calibration_error" in names else ""
@@ -251,7 +265,13 @@ def _class_tables(scores: Scores) -> list[str]:
         counts = [[f"{int(number):,}" for number in row] for row in scores.matrix]
         rows = [[*row, *more] for row, more in zip(cells, counts, strict=True)]
         return [markdown([*heading, *(f"predicted {name}" for name in classes)], rows)]
-    return [*_scores_by_class(cells, numbers, heading), _confusions(scores.matrix, classes)]
+    support_K = scores.matrix.sum(axis=1)
+    confusions = [
+        [classes[true], classes[predicted], f"{number:,}", f"{number / support_K[true]:.1%}"]
+        for true, predicted, number in most_confused(scores.matrix)[:EXTREMES]
+    ]
+    titles = ["true class", "predicted class", "examples", "of the true class"]
+    return [*_scores_by_class(cells, numbers, heading), markdown(titles, confusions, "llr")]
 
 
 def _scores_by_class(
@@ -270,27 +290,6 @@ def _scores_by_class(
     for some in (ordered[:EXTREMES], ordered[-EXTREMES:][::-1]):
         parts.append(markdown(heading, [cells[k] for k in some]))
     return parts
-
-
-def _confusions(matrix_KK: np.ndarray, classes: Sequence[str]) -> str:
-    """The most frequent errors."""
-    support_K = matrix_KK.sum(axis=1)
-    rows = [
-        [classes[true], classes[predicted], f"{number:,}", f"{number / support_K[true]:.1%}"]
-        for true, predicted, number in most_confused(matrix_KK)[:EXTREMES]
-    ]
-    return markdown(["true class", "predicted class", "examples", "of the true class"], rows, "llr")
-
-
-def _heading(name: str) -> str:
-    metric = find(name)
-    heading = (metric.heading if metric else "") or name.replace("_", " ")
-    return f"{heading} ({metric.unit})" if metric and metric.unit else heading
-
-
-def _cell(name: str, interval: Interval) -> str:
-    value, low, high = (_number(name, x) for x in (interval.value, interval.low, interval.high))
-    return f"{value} [{low}, {high}]"
 
 
 def _number(name: str, value: float | None) -> str:
@@ -315,22 +314,3 @@ def bootstrap_weights(count: int, cells: int, draws: int, seed: int) -> Iterator
         size = min(portion, draws - start)
         picked = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count
         yield np.bincount(picked.ravel(), minlength=size * count).reshape(size, count).astype(float)
-
-
-def _with_width(name: str, interval: Interval, count: int, level: float) -> Interval:
-    """The interval, or its replacement if all resampled sets of `count` examples have the same value."""
-    if interval.low != interval.high:  # also if they are NaN
-        return interval
-    if name not in ACCURACIES:
-        return Interval(interval.value, float("nan"), float("nan"))
-    low, high = wilson_interval(interval.value / 100, count, level)
-    return Interval(interval.value, 100 * low, 100 * high, wilson=True)
-
-
-def _percentiles(portions: list[Array], tails: list[float]) -> tuple[float, float]:
-    values_D = np.concatenate(portions)
-    values_D = values_D[~np.isnan(values_D)]
-    if not len(values_D):
-        return float("nan"), float("nan")
-    low, high = np.percentile(values_D, tails)
-    return float(low), float(high)

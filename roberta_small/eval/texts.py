@@ -99,13 +99,13 @@ class InputFormat:
 
         Raises `UserError`, naming `where`, if the example is too long and training did not truncate.
         """
-        starts = [self.init_token, self.separator_token]
-        row_parts: list[Ids] = []
-        for start, part in zip(starts, parts, strict=False):
-            if start is not None:
-                row_parts.append(np.array([start], dtype=np.int64))
-            row_parts.append(part)
-        row = np.concatenate(row_parts).astype(np.int64)
+        starts = [[] if start is None else [start] for start in (self.init_token, self.separator_token)]
+
+        def joined(sentences: Sequence[Ids]) -> Ids:
+            pairs = zip(starts, sentences, strict=False)
+            return np.concatenate([ids for pair in pairs for ids in pair]).astype(np.int64)
+
+        row = joined(parts)
         if len(row) <= self.max_positions:
             return row
         if not self.shorten:
@@ -117,9 +117,7 @@ class InputFormat:
             sizes = [len(part) - 1 for part in parts]  # without </s>
             kept = kept_lengths(sizes[0], sizes[1], max(0, self.max_positions - (len(row) - sum(sizes))))
             short = [np.append(part[:size], part[-1]) for part, size in zip(parts, kept, strict=True)]
-            begun = [[] if start is None else [start] for start in starts]
-            row = np.concatenate([begun[0], short[0], begun[1], short[1]]).astype(np.int64)
-            return row[: self.max_positions]
+            return joined(short)[: self.max_positions]
         row = row[: self.max_positions]
         if self.keep_eos:
             row[-1] = EOS if self.separator_token is None else self.separator_token
@@ -147,7 +145,16 @@ class TextInput:
         texts = list(texts)
         if not texts:
             return EncodedTexts([], [], [])
-        encoded = [self._encode_column(column, first, where) for column in self._columns(texts, first, where)]
+        contents = [bytearray() for _ in range(1 + self.pairs)]
+        for number, text in enumerate(texts, start=first):
+            if self.pairs and (isinstance(text, str) or not isinstance(text, Sequence) or len(text) != 2):
+                raise UserError(
+                    f"{where} {number}: the checkpoint classifies sentence pairs; "
+                    "pass two sentences, separated by a tab"
+                )
+            for content, sentence in zip(contents, text if self.pairs else [text], strict=True):
+                content.extend(line_of(sentence, f"{where} {number}"))
+        encoded = [self.encoder(Block(where, 1, bytes(content), len(content))) for content in contents]
         columns = [np.split(one.ids.astype(np.int64), np.cumsum(one.sizes)[:-1]) for one in encoded]
         examples = list(zip(*columns, strict=True))
         rows = [
@@ -163,32 +170,17 @@ class TextInput:
             ]
         return EncodedTexts(rows, notes, lengths)
 
-    def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
-        """The texts in one list; for pairs, the first and the second sentences in two."""
-        for number, text in enumerate(texts, start=first):
-            if self.pairs and (isinstance(text, str) or not isinstance(text, Sequence) or len(text) != 2):
-                raise UserError(
-                    f"{where} {number}: the checkpoint classifies sentence pairs; "
-                    "pass two sentences, separated by a tab"
-                )
-            for sentence in text if self.pairs else [text]:
-                if not isinstance(sentence, str):
-                    raise UserError(f"{where} {number}: {type(sentence).__name__} instead of a string")
-        if self.pairs:
-            return [list(column) for column in zip(*texts, strict=True)]
-        return [[text for text in texts if isinstance(text, str)]]
 
-    def _encode_column(self, lines: list[str], first: int, where: str) -> Encoded:
-        content = bytearray()
-        for number, line in enumerate(lines, start=first):
-            try:
-                # The newline after the last text keeps it if it is empty.
-                content += line.replace("\n", " ").encode() + b"\n"
-            except UnicodeEncodeError as error:
-                raise UserError(
-                    f"{where} {number}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
-                ) from None
-        return self.encoder(Block(where, 1, bytes(content), len(content)))
+def line_of(text: object, where: str) -> bytes:
+    """A text as a line of UTF-8; raises `UserError`, naming `where`, for what is no Unicode string."""
+    if not isinstance(text, str):
+        raise UserError(f"{where}: {type(text).__name__} instead of a string")
+    try:
+        return text.replace("\n", " ").encode() + b"\n"  # which keeps an empty text at the end
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{where}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
+        ) from None
 
 
 def check_texts(texts: object) -> None:

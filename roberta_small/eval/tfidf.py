@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
 from roberta_small.common.label_kinds import Labels
-from roberta_small.eval.model import Given, Model
-from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.base import Model
 from roberta_small.eval.texts import Ids, InputFormat
 from roberta_small.preprocess.dictionary import EOS, SPECIALS, UNK, Dictionary
 from roberta_small.preprocess.readers.lines import Block
@@ -85,6 +84,9 @@ class Tfidf:
         try:
             with np.load(path, allow_pickle=False) as found:
                 smallest, largest = found["sizes"].tolist()
+                labels = None
+                if "labels" in found:
+                    labels = Labels.from_record(json.loads(found["labels"].tobytes()), path)
                 return cls(
                     ngrams=_lines(found["ngrams"]),
                     idf=found["idf"],
@@ -93,7 +95,7 @@ class Tfidf:
                     classes=_lines(found["classes"]),
                     sizes=(smallest, largest),
                     sublinear=bool(found["sublinear"]),
-                    labels=_labels(found["labels"], path) if "labels" in found else None,
+                    labels=labels,
                 )
         except FileNotFoundError:
             raise UserError(f"{path}: no such file; {AGAIN}") from None
@@ -143,21 +145,11 @@ class WordNgrams:
 class TfidfModel(Model):
     """The classifier of a run of the method tfidf."""
 
-    @classmethod
-    def open(cls, run: RunCheckpoint, given: Given) -> TfidfModel:
+    def load(self) -> object:
         """Read the file; raises `UserError` as `Tfidf.read`, and for an option that has no effect."""
-        unused = {
-            "--data": given.data,
-            "--dict": given.dictionary,
-            "--sentencepiece-model": given.sentencepiece_model,
-            "--normalize-apostrophes": given.normalize_apostrophes,
-            "--device cuda": given.device == "cuda",
-        }
-        if wrong := [option for option, value in unused.items() if value]:
-            raise UserError(f"{wrong[0]}: not with {run.checkpoint}, which has its own words; omit it")
-        model = cls(run, given)
-        model.network  # noqa: B018  reads the file
-        return model
+        if wrong := self.given.unused():
+            raise UserError(f"{wrong[0]}: not with {self.run.checkpoint}, which has its own words; omit it")
+        return self.network
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -197,10 +189,6 @@ class TfidfModel(Model):
 
 def _bytes(text: str) -> NDArray[np.uint8]:
     return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
-
-
-def _labels(data: NDArray[np.uint8], path: Path) -> Labels:
-    return Labels.from_record(json.loads(data.tobytes().decode("utf-8")), path)
 
 
 def _lines(data: NDArray[np.uint8]) -> list[str]:

@@ -6,7 +6,6 @@ import torch
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.predict.explain import explain_texts
 from roberta_small.eval.texts import InputFormat
 from tests.support.tiny_runs import make_causal_run, make_data, make_run
 
@@ -25,7 +24,6 @@ def rows_of(trainer, split="test"):
     [
         [],
         ["--max-positions", "9"],
-        ["--max-positions", "9", "--keep-eos"],
         ["--max-positions", "9", "--keep-eos", "--separator-token", "6"],
         ["--max-positions", "256", "--shorten-method", "none"],
     ],
@@ -45,45 +43,35 @@ def test_ids_equal_those_of_the_task(tmp_path, flags, pairs):
         assert np.array_equal(a, b)
 
 
-def test_probabilities_equal_the_trainers_validation(trained):
-    _, batch = rows_of(trained.trainer)
-    trained.trainer.model.eval()
+def trainers_probabilities(trainer):
+    """Of the test split, in the order of its text."""
+    _, batch = rows_of(trainer)
+    head = "sentence_classification_head"
     with torch.no_grad():
-        logits, _ = trained.trainer.model(
-            **batch["net_input"], features_only=True, classification_head_name="sentence_classification_head"
+        logits, _ = trainer.model.eval()(
+            **batch["net_input"], features_only=True, classification_head_name=head
         )
-    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
+    return torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
+
+
+def test_probabilities_equal_the_trainers_validation(trained):
     ours = SentenceClassifier.from_run(trained.run, max_tokens=50).probabilities(trained.texts)
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    np.testing.assert_allclose(ours, trainers_probabilities(trained.trainer), atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4  # the probabilities differ, so their order is tested
 
 
-def test_probabilities_of_another_architecture_equal_the_trainers(tmp_path):
+def test_probabilities_of_another_architecture_equal_the_trainers(trained, tmp_path):
     flags = ["--arch", "roberta_base", "--encoder-attention-heads", "4", "--layer-norm-eps", "0.5"]
-    trainer = make_run(make_data(tmp_path), tmp_path / "run", *flags)
-    _, batch = rows_of(trainer)
-    with torch.no_grad():
-        logits, _ = trainer.model.eval()(
-            **batch["net_input"], features_only=True, classification_head_name="sentence_classification_head"
-        )
-    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
-    texts = (tmp_path / "test.input0").read_text("utf-8").splitlines()
-    ours = SentenceClassifier.from_run(tmp_path / "run").probabilities(texts)
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    trainer = make_run(trained.data, tmp_path / "run", *flags)
+    ours = SentenceClassifier.from_run(tmp_path / "run").probabilities(trained.texts)
+    np.testing.assert_allclose(ours, trainers_probabilities(trainer), atol=1e-6)
 
 
-@pytest.mark.parametrize("pooling", ["last", "mean"])
-@pytest.mark.parametrize("arch", ["causal_lm_small", "causal_roberta_small"])
+@pytest.mark.parametrize(("arch", "pooling"), [("causal_lm_small", "mean"), ("causal_roberta_small", "last")])
 def test_probabilities_of_left_to_right_classifiers(trained, tmp_path, arch, pooling):
     trainer = make_causal_run(trained.data, tmp_path / "run", arch, "--pooling", pooling)
-    _, batch = rows_of(trainer)
-    trainer.model.eval()
-    head = "sentence_classification_head"
-    with torch.no_grad():
-        logits, _ = trainer.model(**batch["net_input"], features_only=True, classification_head_name=head)
-    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
     ours = SentenceClassifier.from_run(tmp_path / "run", max_tokens=50).probabilities(trained.texts)
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    np.testing.assert_allclose(ours, trainers_probabilities(trainer), atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4
 
 
@@ -141,15 +129,6 @@ def test_lone_surrogate_and_wrong_type_are_errors(trained):
         classifier.predict(["\ud800"])
     with pytest.raises(UserError, match=r"^text 2: tuple "):
         classifier.predict(["a", ("a", "b")])
-
-
-def test_one_string_is_no_list_of_texts(trained):
-    classifier = SentenceClassifier.from_run(trained.run)
-    for function in (classifier.predict, classifier.probabilities, classifier.encode, classifier.classify):
-        with pytest.raises(TypeError):
-            function("un livre")
-    with pytest.raises(TypeError):
-        explain_texts(classifier, "un livre", [])
 
 
 def test_notes(trained):

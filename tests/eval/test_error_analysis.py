@@ -16,29 +16,25 @@ from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.error_analysis import accuracy_by_length, find_texts, page_data, render
+from roberta_small.eval.error_analysis import accuracy_by_length, page_data, read_texts, render
 from roberta_small.eval.evaluate import error_texts
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
 
-def predicted(*positive, labels="pnpn"):
-    names = {"p": "pos", "n": "neg"}
-    return [
-        Prediction(i, names[g], {"neg": 1 - p, "pos": p})
-        for i, (p, g) in enumerate(zip(positive, labels, strict=True))
-    ]
+def page_content(*runs, texts=TEXTS):
+    """Of the probabilities of "pos" by each run."""
+    p_RNK = np.array([[[1 - p, p] for p in run] for run in runs])
+    names, labels = [f"seed{n + 1}" for n in range(len(runs))], np.array([1, 0, 1, 0])
+    return page_data(names, ["neg", "pos"], p_RNK, labels, np.arange(4), texts, "test")
 
 
-def page_content():
-    return page_data(
-        ["seed1", "seed2"], [predicted(0.9, 0.8, 0.3, 0.4), predicted(0.7, 0.9, 0.9, 0.1)], TEXTS, "test"
-    )
+RUNS = [(0.9, 0.8, 0.3, 0.4), (0.7, 0.9, 0.9, 0.1)]
 
 
 def test_content_of_the_page():
-    content = page_content()
+    content = page_content(*RUNS)
     assert content["classes"] == ["neg", "pos"]
     assert [row["label"] for row in content["rows"]] == [1, 0, 1, 0]
     assert [row["wrong"] for row in content["rows"]] == [
@@ -57,12 +53,9 @@ def test_content_of_the_page():
 def test_many_classes_have_a_list_of_confusions_and_a_small_page():
     random, classes = np.random.default_rng(1), [f"class {k}" for k in range(200)]
     rows = random.dirichlet(np.ones(200), 300).round(6)
-    run = [
-        Prediction(i, classes[i % 200], dict(zip(classes, row.tolist(), strict=True)))
-        for i, row in enumerate(rows)
-    ]
-    content = page_data(["seed1"], [run], ["un livre"] * 300, "test")
-    matrix = confusion_matrix([i % 200 for i in range(300)], rows.argmax(axis=1), labels=range(200))
+    labels = np.arange(300) % 200
+    content = page_data(["seed1"], classes, rows[None], labels, np.arange(300), ["un livre"] * 300, "test")
+    matrix = confusion_matrix(labels, rows.argmax(axis=1), labels=range(200))
     np.fill_diagonal(matrix, 0)
     assert [number for _, _, number in content["confusions"]] == np.sort(matrix.ravel())[::-1][:15].tolist()
     assert all(matrix[true, predicted] == number for true, predicted, number in content["confusions"])
@@ -84,18 +77,15 @@ def test_accuracy_by_length():
 
 
 def test_text_is_escaped_and_the_page_loads_nothing():
-    page = render(page_content())
+    page = render(page_content(*RUNS))
     inside = re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.S)[1]
     assert json.loads(inside)["rows"][1]["text"] == TEXTS[1]
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_predictions_of_different_examples_or_missing_texts_are_errors():
-    one = predicted(0.9, 0.8, 0.3, 0.4)
-    with pytest.raises(UserError, match=r"^b and a: "):
-        page_data(["a", "b"], [one, one[:3]], TEXTS, "test")
+def test_missing_texts_are_an_error():
     with pytest.raises(UserError, match=r"line 4 of test .* 2 "):
-        page_data(["a"], [one], TEXTS[:2], "test")
+        page_content(*RUNS, texts=TEXTS[:2])
 
 
 def test_evaluate_writes_the_page(trained, copied_run, tmp_path, capsys):
@@ -110,14 +100,6 @@ def test_evaluate_writes_the_page(trained, copied_run, tmp_path, capsys):
     line = next(line for line in capsys.readouterr().out.splitlines() if str(page) in line)
     assert re.findall(r"\b\d+\b", line.rpartition(":")[2]) == ["31", str(labels.count("neg"))]
     assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in trained.texts[:3])
-
-
-def test_the_page_of_a_model_is_that_of_its_prediction_files(trained, copied_run, tmp_path, capsys):
-    predicted, read = tmp_path / "predicted.html", tmp_path / "read.html"
-    command = ["evaluate", "--checkpoint", str(copied_run)]
-    assert main([*command, "--errors", str(predicted), "--write-predictions"]) == 0
-    assert main([*command, "--errors", str(read), "--from-predictions"]) == 0
-    assert predicted.read_bytes() == read.read_bytes()
 
 
 def test_the_page_leaves_out_the_examples_that_an_audit_excludes(trained, copied_run, tmp_path, capsys):
@@ -166,12 +148,12 @@ def test_the_text_in_the_data_folder_is_found(tmp_path):
     report = {"files": {"text/test.input0": sha256(texts)}}
     (tmp_path / "data" / "preprocess.json").write_text(json.dumps(report))
     data = DataFolder.recorded(str(tmp_path / "data"))
-    assert find_texts(data, "test") == [texts]
+    assert read_texts(data, "test") == ["un", "deux"]
     with pytest.raises(UserError, match="valid"):
-        find_texts(data, "valid")
+        read_texts(data, "valid")
     texts.write_text("un\ntrois\n")
     with pytest.raises(UserError, match=r"test\.input0"):
-        find_texts(data, "test")
+        read_texts(data, "test")
 
 
 def in_browser(path, changes=None):
@@ -183,7 +165,7 @@ def in_browser(path, changes=None):
         document.getElementById(id).value = value;
         document.getElementById(id).dispatchEvent(new Event("input"));
     }}</script></body>"""
-    path.write_text(render(page_content()).replace("</body>", script), encoding="utf-8")
+    path.write_text(render(page_content(*RUNS)).replace("</body>", script), encoding="utf-8")
     command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{path}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 

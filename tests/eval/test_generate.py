@@ -12,8 +12,7 @@ from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.generate import Sampling
-from roberta_small.eval.language_model import LanguageModel, choose_greedily, completion_of, sample
+from roberta_small.eval.language_model import LanguageModel, Sampling, completion_of, sample
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.preprocess.binarize import Split
 from tests.support.binarized_files import binarize
@@ -67,9 +66,9 @@ def decode_without_cache(model, prompt, length):
     return new[:-1] if new[-1] == EOS else new
 
 
-@pytest.mark.parametrize("length", [1, 6, 40])
+@pytest.mark.parametrize("length", [1, 40])
 def test_greedy_completion_equals_decoding_without_cache(model, length):
-    for batch_size in (1, 2, 5):
+    for batch_size in (1, 2):
         completions = model.generate(PROMPTS, length=length, batch_size=batch_size)
         for prompt, completion in zip(PROMPTS, completions, strict=True):
             assert completion.prompt == prompt
@@ -128,7 +127,7 @@ def test_sampling_distribution_equals_transformers(flags):
 def test_extreme_random_numbers_give_tokens_with_positive_probability():
     scores = torch.tensor([[0.0, 3.0, -torch.inf, 1.0]])
     low, high = torch.zeros(1, dtype=torch.float64), torch.full((1,), 1 - 2**-53, dtype=torch.float64)
-    assert sample(scores, Sampling(), low).tolist() == choose_greedily(scores).tolist() == [1]
+    assert sample(scores, Sampling(), low).tolist() == [1]
     assert sample(scores, Sampling(), high).tolist() == [0]
     assert sample(scores, Sampling(top_k=1), high).tolist() == [1]
 
@@ -173,18 +172,6 @@ def test_error_names_option_file_or_prompt(folder, capsys, flags, fact):
     assert (code, out) == (1, "")
     (message,) = [line for line in err.splitlines() if not line.startswith("precision: ")]
     assert fact in message
-
-
-def test_a_table_is_not_read_as_prompts(folder, tmp_path, capsys):
-    (tmp_path / "a.csv").write_text("text\nun livre\n")
-    words = ["--checkpoint", folder / "model.pt", "--data", folder / "text", "--input", tmp_path / "a.csv"]
-    code, out, err = call(capsys, *words)
-    assert (code, out, f"{tmp_path / 'a.csv'}: " in err) == (1, "", True)
-
-
-def test_one_string_is_no_list_of_prompts(model):
-    with pytest.raises(TypeError):
-        model.generate("un livre", length=1)
 
 
 def test_checkpoint_of_another_kind_is_an_error(folder, tmp_path, trained):

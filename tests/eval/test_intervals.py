@@ -98,13 +98,6 @@ def test_interval_equals_the_bootstrap_of_scipy():
     assert intervals(scored, draws=50) == intervals(scored, draws=50)
 
 
-def test_interval_grows_with_its_level():
-    scored = example()
-    wide, narrow = intervals(scored, 0.99, draws=500), intervals(scored, 0.5, draws=500)
-    for name in NAMES:
-        assert wide[name].low < narrow[name].low < narrow[name].high < wide[name].high
-
-
 @pytest.mark.parametrize(("right", "ends"), [(True, (77.19, 100.0)), (False, (0.0, 22.81))])
 def test_all_right_or_all_wrong_have_wilsons_interval(right, ends):
     """Wilson 1927: z² / (n + z²) for 0 of 13, which is 0.2281 at the level 0.95."""

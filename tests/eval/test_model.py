@@ -12,7 +12,7 @@ from roberta_small.common.files import sha256
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
 from roberta_small.eval.origin import find_run, find_runs
-from roberta_small.eval.texts import batches, pad
+from roberta_small.eval.texts import batches
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.tokenization import encoder
 from tests.support.data_folders import write_data
@@ -149,15 +149,6 @@ def test_batches_have_every_sentence_once_within_max_tokens(max_tokens):
         assert (len(batch) + 1) * lengths[batch[0]] > max_tokens
 
 
-def test_no_sentences_give_no_batch():
-    assert list(batches(np.empty(0, dtype=np.int64), 8)) == []
-
-
-def test_padding_is_on_the_right():
-    rows = [np.array([5, 6, 7]), np.array([8])]
-    assert pad(rows, 1).tolist() == [[5, 6, 7], [8, 1, 1]]
-
-
 def test_a_tokenizer_loaded_in_advance_is_the_one_of_the_encoder(trained, monkeypatch):
     expected = open_model(trained.run).encoder
     model = open_model(trained.run, text=True)
@@ -170,13 +161,6 @@ def test_a_broken_tokenizer_loaded_in_advance_is_an_error_when_it_is_needed(tmp_
     encoder.load_in_advance(str(tmp_path / "no.model"))
     with pytest.raises(UserError, match=r"no\.model: not a SentencePiece model"):
         encoder.load_model(str(tmp_path / "no.model"))
-
-
-def test_a_tokenizer_that_is_not_found_in_advance_is_an_error_when_it_is_needed(copied_run, tmp_path):
-    write_manifest(copied_run, tmp_path / "gone")
-    model = open_model(copied_run, text=True)
-    with pytest.raises(UserError, match=r"gone/preprocess\.json: .*--sentencepiece-model"):
-        _ = model.tokenizer
 
 
 def test_a_language_model_has_what_is_not_that_of_a_classifier(masked_lm):

@@ -15,7 +15,7 @@ from roberta_small.analysis.read.events import read_scalars
 from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
-from roberta_small.eval.model import find_tokenizer
+from roberta_small.eval.base import find_tokenizer
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
 from roberta_small.experiments import plan
 from roberta_small.experiments.inputs import files as inputs

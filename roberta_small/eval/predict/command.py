@@ -12,20 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import atomic_open
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL
-from roberta_small.common.predictions import AnyPrediction, Prediction, ValuePrediction, from_outputs
+from roberta_small.common.predictions import from_outputs
 from roberta_small.common.run import BEST_CHECKPOINT
 from roberta_small.common.run import WEIGHTS as WEIGHT_FILES
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
-from roberta_small.eval.model import PrecisionMessages
 from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, overrides
 from roberta_small.eval.origin import GRAPH, find_best
+from roberta_small.eval.precision import print_precisions
 from roberta_small.eval.predict.inputs import Block, open_input
 from roberta_small.eval.predict.output import (
     BINARY,
@@ -140,35 +138,39 @@ def run(args: argparse.Namespace) -> None:
         with_std=args.ensemble,
         several=model.labels.kind is KINDS[MULTI_LABEL],
     )
-    if kind not in WITHOUT_SUFFIX:
-        layout = replace(layout, renamed=_rename(layout, kind, args.input))
+    renamed = {} if kind in WITHOUT_SUFFIX else avoid_columns(layout, kind)
+    for old, new in renamed.items():
+        print(
+            f"warning: {args.input} has a column '{old}'; the field of the prediction is '{new}'",
+            file=sys.stderr,
+        )
+    layout = replace(layout, renamed=renamed)
     notes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
         same = Dialect()
         if kind in DELIMITERS and args.input and format_suffix(args.input) == f".{kind}":
             same = texts.dialect
         output = stack.enter_context(open_output(args.out, kind, same)) if args.out else sys.stdout
-        writer = open_writer(kind, output, layout, same.delimiter)
-        page = None
+        writers = [stack.enter_context(open_writer(kind, output, layout, same.delimiter))]
         if args.html:
-            from roberta_small.eval.predict.explain import ExplanationPage
+            from roberta_small.eval.predict.explain import explanation_page
 
-            page = stack.enter_context(ExplanationPage(args.html, model.classes))
+            writers.append(stack.enter_context(explanation_page(args.html, model.classes)))
         # On a terminal, the bar would appear between the predictions.
         hidden = True if output.isatty() else None
         bar = tqdm(desc="predict", unit=" texts", total=texts.count, leave=False, disable=hidden)
         stack.enter_context(bar)
         for block in texts.blocks(pairs=model.pairs):
             for prediction in _predictions(model, block, explain=args.explain):
-                writer.write(prediction)
-                if page is not None:
-                    page.write(prediction)
+                for write in writers:
+                    write(prediction)
                 notes[prediction.note.partition(":")[0]] += 1
                 bar.update()
             output.flush()
             return_free_memory()
-        writer.close()
-    _print_notes(notes)
+    found = [f"{number:,} {NOTED[note]}" for note, number in notes.items() if note]
+    if found:
+        print(f"note: of {count(notes.total(), 'text')}, {' and '.join(found)}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -191,13 +193,13 @@ def _load(paths: Sequence[str], *, ensemble: bool, **options: Any) -> SentenceCl
     if ensemble:
         together = Ensemble.from_runs(paths, **options)
         describe(together)
-        PrecisionMessages().show(*(member.model.precision for member in together.members))
+        print_precisions(member.model.precision for member in together.members)
         return together
     path: Any = paths[0]
     if not path.endswith(GRAPH):
         path = find_best(path)
     classifier = SentenceClassifier.from_run(path, **options)
-    PrecisionMessages().show(classifier.model.precision)
+    print_precisions([classifier.model.precision])
     return classifier
 
 
@@ -213,28 +215,19 @@ def _predictions(
     for prediction in from_outputs(model.labels, found.probabilities):
         number = prediction.index
         text = block.texts[number]
+        std = None
+        if found.std is not None:  # of each class of multi-label data
+            values = found.std[number]
+            std = dict(zip(model.classes, values.tolist(), strict=True)) if values.ndim else float(values)
         yield TextPrediction(
             index=block.first - 1 + number,
             text=text if isinstance(text, str) else "\t".join(text),
-            probabilities={} if isinstance(prediction, ValuePrediction) else prediction.probabilities,
+            found=prediction,
             words=None if explained is None else next(explained),
-            std=None if found.std is None else _spread(found.std[number], model.classes),
+            std=std,
             note=found.encoded.notes[number],
             cells=None if block.rows is None else block.rows[number],
-            result=_result(prediction),
         )
-
-
-def _result(prediction: AnyPrediction) -> list[str] | float | None:
-    """The predicted classes of multi-label data, or the predicted number."""
-    if isinstance(prediction, Prediction):
-        return None
-    return list(prediction.predicted) if isinstance(prediction.predicted, tuple) else prediction.predicted
-
-
-def _spread(std: NDArray[np.float64], classes: Sequence[str]) -> float | dict[str, float]:
-    """The standard deviations of a text over an ensemble, () or (K,), by class if there are several."""
-    return float(std) if std.ndim == 0 else dict(zip(classes, std.tolist(), strict=True))
 
 
 def _separate_texts(paths: list[str], texts: list[str], *, ensemble: bool) -> tuple[list[str], list[str]]:
@@ -247,23 +240,18 @@ def _separate_texts(paths: list[str], texts: list[str], *, ensemble: bool) -> tu
     if paths[1:] and texts:
         raise UserError("TEXT: before and after --checkpoint; write all texts in one place")
     texts = texts or paths[1:]
-    if checkpoints := [word for word in texts if _is_checkpoint(word)]:
-        raise UserError(
-            f"{checkpoints[0]}: a checkpoint, but --checkpoint takes one; predict with the ensemble of "
-            "several with --ensemble"
+    files = (BEST_CHECKPOINT, *WEIGHT_FILES)
+    for word in texts:
+        # Unlike those of Path, these are False for a text that is too long for a path.
+        is_run = os.path.isdir(word) and any(
+            any(Path(word).glob(f"{below}{name}")) for below in LEVELS for name in files
         )
+        if is_run or (os.path.isfile(word) and word.endswith(WEIGHTS)):
+            raise UserError(
+                f"{word}: a checkpoint, but --checkpoint takes one; predict with the ensemble of several "
+                "with --ensemble"
+            )
     return paths[:1], texts
-
-
-def _is_checkpoint(word: str) -> bool:
-    """Whether a word is the path of a checkpoint file, a run folder or a folder with runs."""
-    if os.path.isfile(word):  # unlike Path.is_file, False for a text that is too long for a path
-        return word.endswith(WEIGHTS)
-    if not os.path.isdir(word):
-        return False
-    folder = Path(word)
-    names = (BEST_CHECKPOINT, *WEIGHT_FILES)
-    return any(any(folder.glob(f"{below}{name}")) for below in LEVELS for name in names)
 
 
 def _check_options(args: argparse.Namespace, path: str) -> str:
@@ -284,20 +272,3 @@ def _check_options(args: argparse.Namespace, path: str) -> str:
         given = f"--format {kind}" if args.format else f"--out {args.out}"
         raise UserError(f"--explain: not with {given}; use --format jsonl or text")
     return kind
-
-
-def _rename(layout: Layout, kind: str, path: str | None) -> dict[str, str]:
-    """New names for the output fields that the table has already, with a warning on standard error."""
-    renamed = avoid_columns(layout, kind)
-    for old, new in renamed.items():
-        print(
-            f"warning: {path} has a column '{old}'; the field of the prediction is '{new}'", file=sys.stderr
-        )
-    return renamed
-
-
-def _print_notes(notes: Counter[str]) -> None:
-    """Print how many texts have each note on standard error."""
-    found = [f"{number:,} {NOTED[note]}" for note, number in notes.items() if note]
-    if found:
-        print(f"note: of {count(notes.total(), 'text')}, {' and '.join(found)}", file=sys.stderr)

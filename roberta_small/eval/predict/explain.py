@@ -14,12 +14,11 @@ B sentences, L tokens, C embedding size, K classes.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,9 +26,9 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.eval.model import INT8
 from roberta_small.eval.network import Network
-from roberta_small.eval.predict.output import TextPrediction, Word
+from roberta_small.eval.precision import INT8
+from roberta_small.eval.predict.output import TextPrediction, Word, Write
 from roberta_small.eval.texts import Ids, check_texts
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
 from roberta_small.preprocess.dictionary import BOS, EOS, WORD_START
@@ -47,10 +46,7 @@ STEPS_PER_BATCH = 10
 def explain_texts(
     classifier: SentenceClassifier, texts: Sequence[Text], rows: Sequence[Ids]
 ) -> Iterator[list[Word]]:
-    """The words of each text with their scores; `rows` are the ids returned by `classifier.encode`.
-
-    Raises `UserError` if Captum is not installed.
-    """
+    """The words of each text with their scores; `rows` are its ids. Errors as for `check_explainable`."""
     check_texts(texts)
     check_explainable(classifier)
     return (explain(classifier, text, row) for text, row in zip(texts, rows, strict=True))
@@ -159,10 +155,7 @@ def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Ten
 
 
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
-    """The subword tokens of an example as they appear in the text, without special symbols.
-
-    Empty for a Transformers tokenizer without offsets.
-    """
+    """The subword tokens as they appear in the text; empty for a Transformers tokenizer without offsets."""
     from roberta_small.preprocess.readers.lines import normalize
 
     encoder = classifier.text_input.encoder
@@ -206,46 +199,31 @@ embeddings, or the terms of a linear classifier of n-grams. {legend}</p>
 PAGE_END = "</body></html>\n"
 
 
-class ExplanationPage(AbstractContextManager):
-    """An HTML page of explained predictions, written atomically when the block ends without an error."""
+@contextlib.contextmanager
+def explanation_page(path: str | os.PathLike[str], classes: list[str]) -> Iterator[Write]:
+    """A block that gets a function, which writes a prediction and its marked words to an HTML page."""
+    with atomic_open(path) as stream:
+        stream.write(PAGE_HEAD.format(style=STYLE, legend=LEGEND))
+        stream.write(f'<p class="note">Classes: {html.escape(", ".join(classes))}</p>\n')
 
-    def __init__(self, path: str | os.PathLike[str], classes: list[str]) -> None:
-        self.classes = classes
-        self._file = atomic_open(path)
+        def write(prediction: TextPrediction) -> None:
+            probability = prediction.probabilities[prediction.written]
+            title = f"{prediction.index + 1}. {prediction.written} ({probability:.1%})"
+            text = marked(prediction.words or [])
+            stream.write(f"<article><h2>{html.escape(title)}</h2><p>{text}</p></article>\n")
 
-    def __enter__(self) -> ExplanationPage:
-        self._stream = self._file.__enter__()
-        self._stream.write(PAGE_HEAD.format(style=STYLE, legend=LEGEND))
-        self._stream.write(f'<p class="note">Classes: {html.escape(", ".join(self.classes))}</p>\n')
-        return self
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction and its marked words."""
-        probability = prediction.probabilities[prediction.written]
-        title = f"{prediction.index + 1}. {prediction.written} ({probability:.1%})"
-        text = marked(prediction.words or [])
-        self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{text}</p></article>\n")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._stream.write(PAGE_END)
-        self._file.__exit__(kind, error, trace)
+        yield write
+        stream.write(PAGE_END)
 
 
 def marked(words: Sequence[Word]) -> str:
     """HTML of the words, each colored by its score."""
     strongest = max((abs(word.score) for word in words), default=0.0) or 1.0
-    return " ".join(_span(word, strongest) for word in words) or "<i>(empty)</i>"
-
-
-def _span(word: Word, strongest: float) -> str:
-    side = "for" if word.score > 0 else "against"
-    strength = 0.75 * abs(word.score) / strongest
-    text = html.escape(word.text)
-    if strength < 0.04:
-        return text
-    return (
-        f'<span class="word {side}" style="--strength:{strength:.2f}" title="{word.score:+.3f}">{text}</span>'
-    )
+    spans = []
+    for word in words:
+        side = "for" if word.score > 0 else "against"
+        strength = 0.75 * abs(word.score) / strongest
+        style = f'class="word {side}" style="--strength:{strength:.2f}" title="{word.score:+.3f}"'
+        text = html.escape(word.text)
+        spans.append(text if strength < 0.04 else f"<span {style}>{text}</span>")
+    return " ".join(spans) or "<i>(empty)</i>"

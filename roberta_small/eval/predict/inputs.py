@@ -80,11 +80,8 @@ def _check_lines(block: line_files.Block, name: str) -> None:
                 raise UserError(f"{name}: JSON, not one text per line; {remedy} (.jsonl)")
     for delimiter, suffix in ((",", ".csv"), (";", ".csv"), ("|", ".csv"), ("\t", ".tsv")):
         names = [field.strip().strip('"').casefold() for field in first.split(delimiter)]
-        if (
-            len(names) > 1
-            and tables.COLUMN_NAMES.intersection(names)
-            and all(NAME.fullmatch(field) for field in names)
-        ):
+        known = len(names) > 1 and tables.COLUMN_NAMES.intersection(names)
+        if known and all(NAME.fullmatch(field) for field in names):
             raise UserError(
                 f"{name}: a table with the columns {', '.join(names)}, not one text per line; {remedy} "
                 f"({suffix})"
@@ -103,18 +100,17 @@ def _standard_input() -> Iterator[line_files.Block]:
         first_line += data.count(b"\n")
 
 
+@dataclass(frozen=True)
 class Lines:
     """Texts of the command line, or lines of a file or of standard input."""
 
+    texts: Sequence[str]
+    path: str | None
+    encoding: str | None = None
     columns = None
     count = None
     """Unknown."""
     dialect = Dialect()
-
-    def __init__(self, texts: Sequence[str], path: str | None, encoding: str | None = None) -> None:
-        self.texts = list(texts)
-        self.path = path
-        self.encoding = encoding
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the texts in blocks; with `pairs`, each is split at tabs, or two arguments are one pair.
@@ -172,11 +168,24 @@ class Table:
         self.path = path
         self.given = given
         self.chosen = tables.choose_columns(cells.columns, given, path, needs_label=False)
-        self.columns = {name: [_stored(value) for value in cells[name]] for name in cells.columns}
+        self.columns = {
+            name: [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells[name]]
+            for name in cells.columns
+        }
         self.count = len(cells)
-        self._check_unicode()
+        for name, values in self.columns.items():
+            for number, value in enumerate(values, start=1):
+                nested = isinstance(value, list | dict)
+                text = json.dumps(value, ensure_ascii=False, default=str) if nested else value
+                if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):
+                    raise UserError(
+                        f"{path}, row {number}, column '{name}': invalid Unicode (lone surrogate); correct "
+                        "the text"
+                    )
         if self.chosen != given:
-            print(f"{path}: {self._described()}", file=sys.stderr)
+            names = [*self.chosen.texts, *([self.chosen.pair] if self.chosen.pair else [])]
+            shown = " and ".join(map(repr, names))
+            print(f"{path}: text column{'s' if len(names) > 1 else ''} {shown}", file=sys.stderr)
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the rows in blocks; the columns must have passed `check`."""
@@ -211,25 +220,9 @@ class Table:
     def _texts(self, column: str | None) -> list[str]:
         return [] if column is None else [tables.cell_text(value) or "" for value in self.columns[column]]
 
-    def _check_unicode(self) -> None:
-        for name, values in self.columns.items():
-            for number, value in enumerate(values, start=1):
-                if _has_surrogate(value):
-                    raise UserError(
-                        f"{self.path}, row {number}, column '{name}': invalid Unicode (lone surrogate); "
-                        "correct the text"
-                    )
-
-    def _described(self) -> str:
-        names = [*self.chosen.texts, *([self.chosen.pair] if self.chosen.pair else [])]
-        return f"text column{'s' if len(names) > 1 else ''} {' and '.join(map(repr, names))}"
-
 
 def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect: Dialect) -> Lines | Table:
-    """The input of the command line; a file with the suffix of a table is always read as a table.
-
-    Raises `UserError` for both texts and a file, for columns of an input that has none, and as `Table`.
-    """
+    """The input of the command line, a table if the suffix is one; `UserError` for options of the other."""
     if texts and path:
         raise UserError("TEXT and --input: specify only one of them")
     if path is not None and reader_name(path) == TABLE:
@@ -243,14 +236,3 @@ def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect
             f"({', '.join(suffixes_of(TABLE))}) as --input"
         )
     return Lines(texts, path, dialect.encoding)
-
-
-def _stored(value: Any) -> Any:
-    """A cell as stored; None where it is missing."""
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _has_surrogate(value: Any) -> bool:
-    if isinstance(value, list | dict):
-        value = json.dumps(value, ensure_ascii=False, default=str)
-    return isinstance(value, str) and not value.isascii() and SURROGATE.search(value) is not None

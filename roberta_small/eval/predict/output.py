@@ -7,19 +7,22 @@ the row's own cells, and the predicted class is called `prediction`.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import json_line
+from roberta_small.common.predictions import AnyPrediction, ValuePrediction
 from roberta_small.preprocess.readers.records import COMPRESSED
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text", "glue")
@@ -55,8 +58,7 @@ class TextPrediction:
     index: int
     """Line or row of the input, counted from 0."""
     text: str
-    probabilities: dict[str, float]
-    """Empty for regression."""
+    found: AnyPrediction
     words: list[Word] | None = None
     """None if no explanation was requested."""
     std: float | dict[str, float] | None = None
@@ -66,22 +68,23 @@ class TextPrediction:
     """What is suspicious about the text, or ""."""
     cells: Mapping[str, Any] | None = None
     """The row of the input table; None for other input."""
-    result: list[str] | float | None = None
-    """The predicted classes of multi-label data, or the predicted number; None for one class per text."""
 
     @property
-    def predicted(self) -> str | list[str] | float:
-        """The predicted classes or number, else the most probable class; the first one on a tie."""
-        if self.result is not None:
-            return self.result
-        return max(self.probabilities, key=self.probabilities.__getitem__)
+    def probabilities(self) -> dict[str, float]:
+        """Of each class; empty for regression."""
+        return {} if isinstance(self.found, ValuePrediction) else self.found.probabilities
 
     @property
     def written(self) -> str:
         """What is predicted, as text."""
-        if isinstance(self.predicted, list):
-            return LABEL_SEPARATOR.join(self.predicted)
-        return self.predicted if isinstance(self.predicted, str) else f"{self.predicted:.6g}"
+        predicted = self.found.predicted
+        if isinstance(predicted, tuple):
+            return LABEL_SEPARATOR.join(predicted)
+        return predicted if isinstance(predicted, str) else f"{predicted:.6g}"
+
+
+Write = Callable[[TextPrediction], object]
+"""Writes one prediction."""
 
 
 @dataclass(frozen=True)
@@ -100,55 +103,56 @@ class Layout:
     renamed: dict[str, str] = field(default_factory=dict)
     """Other names of output fields, because the table has columns of these names (`avoid_columns`)."""
 
+    @property
+    def label(self) -> str:
+        """The name of the field of the prediction, before renaming."""
+        return "label" if self.table is None else "prediction"
+
     def names(self, *, flat: bool) -> list[str]:
         """The fields that are added to a table, before renaming.
 
         With `flat`, each class has a field of its own and every field is always present.
         """
-        whole = ["probabilities"] if self.classes else []
-        probabilities = [f"p({name})" for name in self.classes] if flat else whole
+        if flat:
+            probabilities = [f"p({name})" for name in self.classes]
+        else:
+            probabilities = ["probabilities"] if self.classes else []
         std = ["std"] if self.with_std else []
         if std and flat and self.several:
             std = [f"std({name})" for name in self.classes]
-        return ["label" if self.table is None else "prediction", *probabilities, *std, "note"]
+        return [self.label, *probabilities, *std, "note"]
 
     def record(self, prediction: TextPrediction) -> dict[str, Any]:
         """The fields with all probabilities in one; `note`, `text` and `words` only where there are any."""
-        values: list[Any] = [prediction.predicted, *([prediction.probabilities] if self.classes else [])]
-        values += [prediction.std] if self.with_std else []
-        record = self._first(prediction) | self._named(values, flat=False)
+        fields: dict[str, Any] = {self.label: prediction.found.predicted}
+        if self.classes:
+            fields["probabilities"] = prediction.probabilities
+        if self.with_std:
+            fields["std"] = prediction.std
         if prediction.note:
-            record[self._name("note")] = prediction.note
+            fields["note"] = prediction.note
         if self.with_text and self.table is None:
-            record["text"] = prediction.text
+            fields["text"] = prediction.text
         if prediction.words is not None:
-            record[self._name("words")] = [[word.text, round(word.score, 6)] for word in prediction.words]
-        return record
-
-    def flat(self, prediction: TextPrediction) -> dict[str, Any]:
-        """The fields with one for each class; the same for all predictions."""
-        number = isinstance(prediction.predicted, float)
-        shown = prediction.predicted if number else prediction.written
-        values: list[Any] = [shown, *prediction.probabilities.values()]
-        std = prediction.std
-        values += (list(std.values()) if isinstance(std, dict) else [std]) if self.with_std else []
-        record = self._first(prediction) | self._named([*values, prediction.note], flat=True)
-        return record | ({"text": prediction.text} if self.with_text and self.table is None else {})
+            fields["words"] = [[word.text, round(word.score, 6)] for word in prediction.words]
+        cells = {"index": prediction.index} if prediction.cells is None else prediction.cells
+        return {**cells, **{self.renamed.get(name, name): value for name, value in fields.items()}}
 
     def header(self) -> list[str]:
-        """The names of `flat`."""
+        """The names of the columns of `row`."""
         first = ["index"] if self.table is None else list(self.table)
         text = ["text"] if self.with_text and self.table is None else []
-        return [*first, *map(self._name, self.names(flat=True)), *text]
+        return [*first, *(self.renamed.get(name, name) for name in self.names(flat=True)), *text]
 
-    def _first(self, prediction: TextPrediction) -> dict[str, Any]:
-        return {"index": prediction.index} if prediction.cells is None else dict(prediction.cells)
-
-    def _named(self, values: list[Any], *, flat: bool) -> dict[str, Any]:
-        return dict(zip(map(self._name, self.names(flat=flat)), values, strict=False))
-
-    def _name(self, name: str) -> str:
-        return self.renamed.get(name, name)
+    def row(self, prediction: TextPrediction) -> list[Any]:
+        """The cells with one for each class; as many for all predictions."""
+        first = [prediction.index] if prediction.cells is None else prediction.cells.values()
+        value = prediction.found.predicted
+        shown = value if isinstance(value, float) else prediction.written
+        std = prediction.std
+        spread = list(std.values()) if isinstance(std, dict) else [std] if self.with_std else []
+        text = [prediction.text] if self.with_text and self.table is None else []
+        return [*first, shown, *prediction.probabilities.values(), *spread, prediction.note, *text]
 
 
 def avoid_columns(layout: Layout, kind: str) -> dict[str, str]:
@@ -165,18 +169,6 @@ def avoid_columns(layout: Layout, kind: str) -> dict[str, str]:
             found[name] = new
         taken.add(new)
     return found
-
-
-class Writer(Protocol):
-    """Writes predictions one at a time."""
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one prediction."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left; the stream stays open."""
-        ...
 
 
 def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
@@ -201,232 +193,174 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     return found
 
 
-def open_writer(kind: str, stream: IO, layout: Layout, delimiter: str | None = None) -> Writer:
-    """The writer for one of `FORMATS`; those in `BINARY` need a binary stream.
+def open_writer(
+    kind: str, stream: IO, layout: Layout, delimiter: str | None = None
+) -> AbstractContextManager[Write]:
+    """The writer for one of `FORMATS`: a block that gets a function, which writes one prediction.
 
-    `delimiter` replaces that of CSV. The format "text" is in color on a terminal. Raises `UserError` if the
-    package of a format is missing.
+    The rest is written when the block ends without an error; the stream stays open. Formats in `BINARY` need
+    a binary stream. `delimiter` replaces that of CSV. The format "text" is in color on a terminal. Raises
+    `UserError` if the package of a format is missing.
     """
-    if kind == "jsonl":
-        return JsonLinesWriter(stream, layout)
+    if kind in DELIMITERS:
+        return write_csv(stream, layout, delimiter or DELIMITERS[kind])
     if kind == "text":
-        return TextWriter(stream, color=stream.isatty())
+        return write_text(stream, color=stream.isatty())
     if kind == "glue":
-        return GlueWriter(stream)
+        return write_glue(stream)
     if kind == "parquet":
-        return ParquetWriter(stream, layout)
-    if kind == "xlsx":
-        return WorkbookWriter(stream, layout)
-    return CsvWriter(stream, layout, delimiter or DELIMITERS[kind])
+        return write_parquet(stream, layout)
+    return write_workbook(stream, layout) if kind == "xlsx" else write_json_lines(stream, layout)
 
 
-class JsonLinesWriter:
+@contextlib.contextmanager
+def write_json_lines(stream: IO[str], layout: Layout) -> Iterator[Write]:
     """One JSON object per line (`Layout.record`)."""
-
-    def __init__(self, stream: IO[str], layout: Layout) -> None:
-        self.stream = stream
-        self.layout = layout
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one line."""
-        self.stream.write(json_line(self.layout.record(prediction), default=str))
-
-    def close(self) -> None:
-        """Nothing is left."""
+    yield lambda prediction: stream.write(json_line(layout.record(prediction), default=str))
 
 
-class CsvWriter:
-    """CSV or TSV with a header (`Layout.flat`). Rows end in a line feed."""
+@contextlib.contextmanager
+def write_csv(stream: IO[str], layout: Layout, delimiter: str) -> Iterator[Write]:
+    """CSV or TSV with a header (`Layout.row`). Rows end in a line feed."""
+    # The writer quotes the characters of its line terminator: both, because readers end a row at either.
+    line = io.StringIO()
+    rows = csv.writer(line, delimiter=delimiter, lineterminator="\r\n")
 
-    def __init__(self, stream: IO[str], layout: Layout, delimiter: str) -> None:
-        self.stream = stream
-        self.layout = layout
-        # The writer quotes the characters of its line terminator: both, because readers end a row at either.
-        self.line = io.StringIO()
-        self.rows = csv.writer(self.line, delimiter=delimiter, lineterminator="\r\n")
-        self._write_row(layout.header())
+    def write_row(cells: Iterable[Any]) -> None:
+        rows.writerow(cells)
+        stream.write(line.getvalue().removesuffix("\r\n") + "\n")
+        line.seek(0)
+        line.truncate()
 
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one row."""
-        self._write_row(map(_csv_cell, self.layout.flat(prediction).values()))
-
-    def close(self) -> None:
-        """Nothing is left."""
-
-    def _write_row(self, cells: Any) -> None:
-        self.rows.writerow(cells)
-        self.stream.write(self.line.getvalue().removesuffix("\r\n") + "\n")
-        self.line.seek(0)
-        self.line.truncate()
+    write_row(layout.header())
+    yield lambda prediction: write_row(map(_csv_cell, layout.row(prediction)))
 
 
-class GlueWriter:
+@contextlib.contextmanager
+def write_glue(stream: IO[str]) -> Iterator[Write]:
     """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
 
-    The index is that of the input table, if it has a column `index`, else that of the text.
+    The index is that of the input table, if it has a column `index`, else that of the text. A number has
+    three decimals.
     """
 
-    def __init__(self, stream: IO[str]) -> None:
-        self.stream = stream
-        stream.write("index\tprediction\n")
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one line; a number has three decimals."""
+    def write(prediction: TextPrediction) -> None:
         index = (prediction.cells or {}).get("index", prediction.index)
-        predicted = prediction.predicted
+        predicted = prediction.found.predicted
         shown = f"{predicted:.3f}" if isinstance(predicted, float) else prediction.written
-        self.stream.write(f"{index}\t{shown}\n")
+        stream.write(f"{index}\t{shown}\n")
 
-    def close(self) -> None:
-        """Nothing is left."""
+    stream.write("index\tprediction\n")
+    yield write
 
 
-class ParquetWriter:
-    """Parquet (`Layout.flat`); the types of the input table's columns follow from their values."""
+@contextlib.contextmanager
+def write_parquet(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
+    """Parquet (`Layout.row`); the types of the input table's columns follow from their values.
 
-    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
+    The cells of a column of mixed types are written as text.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
+    words = [*([layout.label] if layout.classes else []), "note"]
+    texts = {"text", *(layout.renamed.get(name, name) for name in words)}
+    types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in layout.header()}
+    mixed = []
+    for name, values in (layout.table or {"index": [0]}).items():
         try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
-        self.layout = layout
-        self.schema = self._schema(pyarrow)
-        self.from_rows = pyarrow.Table.from_pylist
-        self.file = pyarrow.parquet.ParquetWriter(stream, self.schema)
-        self.rows: list[dict[str, Any]] = []
+            types[name] = pyarrow.array(values).type
+        except (pyarrow.ArrowException, OverflowError):
+            types[name] = pyarrow.string()
+            mixed.append(name)
+    schema = pyarrow.schema(list(types.items()))
+    rows: list[dict[str, Any]] = []
+    with pyarrow.parquet.ParquetWriter(stream, schema) as file:
 
-    def write(self, prediction: TextPrediction) -> None:
-        """Add one row."""
-        self.rows.append(self.layout.flat(prediction))
-        if len(self.rows) >= PARQUET_ROWS:
-            self._flush()
+        def write(prediction: TextPrediction) -> None:
+            row = dict(zip(schema.names, layout.row(prediction), strict=True))
+            for name in mixed:
+                if row[name] is not None and not isinstance(row[name], str):
+                    row[name] = json.dumps(row[name], ensure_ascii=False, default=str)
+            rows.append(row)
+            if len(rows) >= PARQUET_ROWS:
+                file.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+                rows.clear()
 
-    def close(self) -> None:
-        """Write the last rows and the end of the file."""
-        self._flush()
-        self.file.close()
-
-    def _flush(self) -> None:
-        rows = [self._converted(row) for row in self.rows] if self.as_text else self.rows
-        self.file.write_table(self.from_rows(rows, schema=self.schema))
-        self.rows = []
-
-    def _converted(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with the cells of columns of mixed types as text."""
-        return row | {name: _as_text(row[name]) for name in self.as_text}
-
-    def _schema(self, pyarrow: Any) -> Any:
-        types: dict[str, Any] = {}
-        self.as_text: list[str] = []
-        for name, values in (self.layout.table or {"index": [0]}).items():
-            try:
-                types[name] = pyarrow.array(values).type
-            except (pyarrow.ArrowException, OverflowError):
-                types[name] = pyarrow.string()
-                self.as_text.append(name)
-        for name in self.layout.header():
-            number = name in self._numbers()
-            types.setdefault(name, pyarrow.float64() if number else pyarrow.string())
-        return pyarrow.schema([(name, types[name]) for name in self.layout.header()])
-
-    def _numbers(self) -> set[str]:
-        first, *names = self.layout.names(flat=True)
-        names = [name for name in names if name == "std" or name.startswith(("p(", "std("))]
-        names += [] if self.layout.classes else [first]
-        return {self.layout.renamed.get(name, name) for name in names}
+        yield write
+        file.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
 
 
-class WorkbookWriter:
-    """A workbook with one sheet (`Layout.flat`). Text that begins with = stays text."""
+@contextlib.contextmanager
+def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
+    """A workbook with one sheet (`Layout.row`). Text that begins with = stays text."""
+    try:
+        import openpyxl
+        from openpyxl.cell import WriteOnlyCell
+    except ImportError:
+        raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("predictions")
+    shortened = 0
 
-    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
-        try:
-            import openpyxl
-            from openpyxl.cell import WriteOnlyCell
-        except ImportError:
-            raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
-        self.stream = stream
-        self.layout = layout
-        self.book = openpyxl.Workbook(write_only=True)
-        self.sheet = self.book.create_sheet("predictions")
-        self.new_cell = WriteOnlyCell
-        self.shortened = 0
-        self._write_row(layout.header())
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Add one row."""
-        self._write_row(self.layout.flat(prediction).values())
-
-    def close(self) -> None:
-        """Write the file."""
-        self.book.save(self.stream)
-        if self.shortened:
-            print(
-                f"warning: {count(self.shortened, 'cell')} shortened to {LONGEST_CELL:,} characters, the "
-                "most that a workbook has; another format, such as .jsonl, keeps them",
-                file=sys.stderr,
-            )
-
-    def _write_row(self, values: Iterable[Any]) -> None:
-        self.sheet.append([self._cell(value) for value in values])
-
-    def _cell(self, value: Any) -> Any:
+    def cell_of(value: Any) -> Any:
+        nonlocal shortened
         value = _csv_cell(value)
         exact = value is None or (isinstance(value, int) and abs(value) < EXACT)
         if exact or (isinstance(value, float) and math.isfinite(value)):
             return value
         text = NOT_IN_XML.sub(" ", str(value))
-        self.shortened += len(text) > LONGEST_CELL
-        cell = self.new_cell(self.sheet, text[:LONGEST_CELL])
+        shortened += len(text) > LONGEST_CELL
+        cell = WriteOnlyCell(sheet, text[:LONGEST_CELL])
         cell.data_type = "s"  # not a formula
         return cell
 
+    sheet.append(list(map(cell_of, layout.header())))
+    yield lambda prediction: sheet.append(list(map(cell_of, layout.row(prediction))))
+    book.save(stream)
+    if shortened:
+        print(
+            f"warning: {count(shortened, 'cell')} shortened to {LONGEST_CELL:,} characters, the most that a "
+            "workbook has; another format, such as .jsonl, keeps them",
+            file=sys.stderr,
+        )
 
-class TextWriter:
+
+@contextlib.contextmanager
+def write_text(stream: IO[str], *, color: bool) -> Iterator[Write]:
     """What is predicted, its probability and the text; the words that contributed most are marked.
 
-    With color, green words contributed to the predicted class and red ones against it; without color they are
-    written `[+word]` and `[-word]`.
+    Each is one line. With color, green words contributed to the predicted class and red ones against it;
+    without color they are written `[+word]` and `[-word]`.
     """
 
-    def __init__(self, stream: IO[str], *, color: bool) -> None:
-        self.stream = stream
-        self.color = color
-
-    def write(self, prediction: TextPrediction) -> None:
-        """Write one line; line breaks in the text become spaces."""
-        written = prediction.written or "–"
-        label = f"{BOLD}{written}{PLAIN}" if self.color else written
-        text = prediction.text if prediction.words is None else self._marked(prediction.words)
-        probability = _certainty(prediction)
+    def write(prediction: TextPrediction) -> None:
+        label = prediction.written or "–"
+        predicted, p, std = prediction.found.predicted, prediction.probabilities, prediction.std
+        if isinstance(predicted, tuple):  # of each class, with its standard deviation over an ensemble
+            spread = {name: f" ± {value:.3f}" for name, value in std.items()} if isinstance(std, dict) else {}
+            certainty = LABEL_SEPARATOR.join(f"{p[name]:.3f}{spread.get(name, '')}" for name in predicted)
+        else:
+            certainty = f"{p[predicted]:.3f}" if isinstance(predicted, str) else ""
+            certainty += f" ± {std:.3f}" if isinstance(std, float) else ""
+        text = prediction.text
+        if prediction.words is not None:
+            least = MARKED_FRACTION * max((abs(word.score) for word in prediction.words), default=0.0)
+            marked = []
+            for word in prediction.words:
+                plus = word.score > 0
+                mark = (
+                    f"{GREEN if plus else RED}{word.text}{PLAIN}" if color else f"[{'-+'[plus]}{word.text}]"
+                )
+                marked.append(mark if least and abs(word.score) >= least else word.text)
+            text = " ".join(marked)
         note = f"  ({prediction.note})" if prediction.note else ""
-        self.stream.write(f"{label}  {probability}  {' '.join(text.splitlines())}{note}\n")
+        shown = f"{BOLD}{label}{PLAIN}" if color else label
+        stream.write(f"{shown}  {certainty}  {' '.join(text.splitlines())}{note}\n")
 
-    def close(self) -> None:
-        """Nothing is left."""
-
-    def _marked(self, words: list[Word]) -> str:
-        strongest = max((abs(word.score) for word in words), default=0.0)
-        return " ".join(self._mark(word, strongest) for word in words)
-
-    def _mark(self, word: Word, strongest: float) -> str:
-        if not strongest or abs(word.score) < MARKED_FRACTION * strongest:
-            return word.text
-        if self.color:
-            return f"{GREEN if word.score > 0 else RED}{word.text}{PLAIN}"
-        return f"[{'+' if word.score > 0 else '-'}{word.text}]"
-
-
-def _certainty(prediction: TextPrediction) -> str:
-    """The probability of each predicted class; the standard deviations over an ensemble."""
-    predicted, p, std = prediction.predicted, prediction.probabilities, prediction.std
-    if isinstance(predicted, list):
-        of_class = std if isinstance(std, dict) else {}
-        parts = [f"{p[name]:.3f}" + (f" ± {of_class[name]:.3f}" if of_class else "") for name in predicted]
-        return LABEL_SEPARATOR.join(parts)
-    spread = f" ± {std:.3f}" if isinstance(std, float) else ""
-    return (f"{p[predicted]:.3f}" if isinstance(predicted, str) else "") + spread
+    yield write
 
 
 def _csv_cell(value: Any) -> Any:
@@ -434,10 +368,3 @@ def _csv_cell(value: Any) -> Any:
     if isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value
-
-
-def _as_text(value: Any) -> str | None:
-    """A cell of a Parquet column of mixed types."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -19,7 +19,10 @@ from roberta_small.eval.options import add_checkpoint_files, add_computation, ov
 from roberta_small.eval.origin import GRAPH, MODELS, RunCheckpoint, find_runs
 
 if TYPE_CHECKING:
+    from uvicorn import Server
+
     from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.serve.models import Models
     from roberta_small.eval.serve.schema import Limits
 
 DESCRIPTION = """Serve trained models: a page in the browser and a JSON API.
@@ -69,7 +72,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "reach this one, without a password)",
     )
     parser.add_argument(
-        "--port", type=_port, default=PORT, metavar="N", help="port; 0 is any free one (default: %(default)s)"
+        "--port", type=int, default=PORT, metavar="N", help="port; 0 is any free one (default: %(default)s)"
     )
     group = parser.add_argument_group("limits")
     limits = {
@@ -97,15 +100,19 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Open the port, load the models, print the address and serve.
 
-    Raises `UserError` for an address that is not available, a model that cannot be loaded, and if FastAPI or
-    Uvicorn is not installed.
+    Raises `UserError` for an address that is not available, a model that cannot be loaded, limits that
+    exclude each other, and if FastAPI or Uvicorn is not installed.
     """
     try:
         import fastapi  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(MISSING.format(name=error.name)) from None
-    limits = _limits(args)
+    if args.max_waiting < args.max_texts:
+        raise UserError(
+            f"--max-waiting {args.max_waiting}: less than --max-texts {args.max_texts}, so that a request of "
+            "that size would never be computed; raise one or lower the other"
+        )
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listen(args.host, args.port)))
         # SIGTERM as Ctrl-C: Uvicorn raises the signal again when it has ended.
@@ -113,51 +120,64 @@ def run(args: argparse.Namespace) -> None:
         stack.callback(signal.signal, signal.SIGTERM, former)
         classifiers = load(args.runs, args)
 
-        from roberta_small.eval.serve.app import create_app
         from roberta_small.eval.serve.models import Models
+        from roberta_small.eval.serve.schema import Limits
 
+        limits = Limits(
+            texts=args.max_texts,
+            characters=args.max_characters,
+            bytes=args.max_bytes,
+            seconds=args.timeout,
+            waiting=args.max_waiting,
+        )
         max_tokens = args.max_tokens or CPU.prediction_tokens  # texts wait for each other
         models = Models(classifiers, max_tokens=max_tokens, max_waiting=limits.waiting)
         stack.enter_context(contextlib.closing(models))
-        hosts = local_hosts(listener)
-        if not hosts:
+        if not local_hosts(listener):
             print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
-        config = uvicorn.Config(
-            create_app(models, limits, hosts),
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            server_header=False,
-            timeout_graceful_shutdown=math.ceil(limits.seconds) + GRACE_SECONDS,
-        )
         with contextlib.suppress(KeyboardInterrupt):
             print(f"{url_of(listener)}  (Ctrl-C ends)", flush=True)
-            uvicorn.Server(config).run(sockets=[listener])
+            new_server(models, limits, local_hosts(listener)).run(sockets=[listener])
         print("ended", file=sys.stderr)
 
 
-def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassifier]:
-    """The classifiers of the paths; prints their precision on standard error.
+def new_server(models: Models, limits: Limits, hosts: Sequence[str]) -> Server:
+    """Uvicorn with the application; no browser or proxy keeps an answer. Arguments as for `create_app`."""
+    import uvicorn
 
-    Raises `UserError` if one cannot be loaded.
-    """
+    from roberta_small.eval.serve.app import create_app
+
+    config = uvicorn.Config(
+        create_app(models, limits, hosts),
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        headers=[("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")],
+        timeout_graceful_shutdown=math.ceil(limits.seconds) + GRACE_SECONDS,
+    )
+    return uvicorn.Server(config)
+
+
+def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassifier]:
+    """The classifiers of the paths; prints their precision. Raises `UserError` if one cannot be loaded."""
     from roberta_small.eval.classifier import SentenceClassifier
-    from roberta_small.eval.model import PrecisionMessages
+    from roberta_small.eval.precision import print_precisions
 
     graphs = [path for path in paths if path.endswith(GRAPH)]
     others = [path for path in paths if path not in graphs]
     found: list[str | RunCheckpoint] = [*find_runs(others, MODELS), *dict.fromkeys(graphs)]
     classifiers = [SentenceClassifier.from_run(one, **overrides(args)) for one in found]
-    PrecisionMessages().show(*(one.model.precision for one in classifiers))
+    print_precisions(one.model.precision for one in classifiers)
     return classifiers
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; raises `UserError` for an unknown host and a port that is not available."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server((str(address[0]), int(address[1])), family=family, backlog=1024)
-    except (OSError, UnicodeError) as error:
+        family, *_, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family, backlog=1024)
+    except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(
             f"--host {host} --port {port}: {reason}; choose another port, or 0 for any free one"
@@ -171,38 +191,11 @@ def url_of(listener: socket.socket) -> str:
 
 
 def local_hosts(listener: socket.socket) -> list[str]:
-    """The values of the header Host that name this machine; empty if other machines can connect.
+    """The names of this machine in the header Host; empty if other machines can connect.
 
     A page of another site could let its own name point at this machine, but not change the header.
     """
-    host, port = listener.getsockname()[:2]
+    host = listener.getsockname()[0]
     if not ipaddress.ip_address(host).is_loopback:
         return []
-    names = [f"[{host}]" if ":" in host else host, "localhost"]
-    return [f"{name}:{port}" for name in names] + names
-
-
-def _limits(args: argparse.Namespace) -> Limits:
-    """The limits of a request; raises `UserError` if one excludes another."""
-    from roberta_small.eval.serve.schema import Limits
-
-    if args.max_waiting < args.max_texts:
-        raise UserError(
-            f"--max-waiting {args.max_waiting}: less than --max-texts {args.max_texts}, so that a request of "
-            "that size would never be computed; raise one or lower the other"
-        )
-    return Limits(
-        texts=args.max_texts,
-        characters=args.max_characters,
-        bytes=args.max_bytes,
-        seconds=args.timeout,
-        waiting=args.max_waiting,
-    )
-
-
-def _port(text: str) -> int:
-    """Parse a port number; raises `ArgumentTypeError`, or `ValueError` if it is not an integer."""
-    number = int(text)
-    if not 0 <= number < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{number} is not from 0 to 65535")
-    return number
+    return [f"[{host}]" if ":" in host else host, "localhost"]

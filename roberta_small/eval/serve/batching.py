@@ -8,17 +8,14 @@ N texts of a request, K classes.
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common import cpu
-from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.classifier import SentenceClassifier
 from roberta_small.eval.predict.output import Word
 from roberta_small.eval.texts import Classified, EncodedTexts, Ids, Text
@@ -53,30 +50,10 @@ class _Job:
     words: list[list[Word]] = field(default_factory=list)
     """Of the first texts."""
 
-    @property
-    def classified(self) -> bool:
-        """Whether the logits of all texts are known."""
-        return len(self.logits) == len(self.texts)
-
-    def finish(self, labels: Labels) -> None:
-        """Set the result if everything is known and nobody has cancelled the request."""
-        complete = self.classified and (not self.explain or len(self.words) == len(self.texts))
-        if complete and self.future.set_running_or_notify_cancel():
-            assert self.encoded is not None  # otherwise there were no logits
-            found = Classified(labels.outputs(np.stack(self.logits)), self.encoded)
-            self.future.set_result(Result(found, self.words if self.explain else None))
-
     def fail(self, error: Exception) -> None:
         """Set the error unless the request was cancelled."""
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
-
-
-def turns() -> threading.Semaphore:
-    """For the workers of several models: as many compute at a time as there are cores for their threads."""
-    torch = sys.modules.get("torch")  # absent with ONNX files only
-    threads = cpu.usable_cores() if torch is None else torch.get_num_threads()
-    return threading.Semaphore(max(1, cpu.usable_cores() // threads))
 
 
 class Worker:
@@ -115,7 +92,7 @@ class Worker:
         """
         job = _Job(texts, explain)
         with self._changed:
-            waiting = sum(len(one.texts) for one in self._jobs if not one.future.done())
+            waiting = sum(len(one.texts) for one in self._unfinished())
             if waiting + len(texts) > self._max_waiting:
                 raise QueueFullError(
                     f"{len(texts)} more texts, but the model has {waiting} unfinished ones, at most "
@@ -132,73 +109,73 @@ class Worker:
             self._changed.notify()
         self._thread.join()
 
-    def _work(self) -> None:
-        while jobs := self._unfinished():
-            self._classify_batch(jobs)
-            self._explain_text(jobs)
-
     def _unfinished(self) -> list[_Job]:
-        """Wait for requests; those that are neither finished nor cancelled. Empty after `close`."""
-        with self._changed:
-            while True:
-                self._jobs = [job for job in self._jobs if not job.future.done()]
+        return [job for job in self._jobs if not job.future.done()]
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._unfinished())
+                self._jobs = self._unfinished()
                 if self._closed:
                     for job in self._jobs:
                         job.future.cancel()
-                    return []
-                if self._jobs:
-                    return list(self._jobs)
-                self._changed.wait()
+                    return
+                jobs = list(self._jobs)
+            for compute in (self._classify_batch, self._explain_text):
+                compute(jobs)
+                for job in jobs:
+                    self._finish(job)
+
+    def _finish(self, job: _Job) -> None:
+        """Set the result if everything is known and nobody has cancelled the request."""
+        complete = len(job.logits) == len(job.words if job.explain else job.texts) == len(job.texts)
+        if complete and job.encoded and not job.future.done() and job.future.set_running_or_notify_cancel():
+            found = Classified(self.classifier.labels.outputs(np.stack(job.logits)), job.encoded)
+            job.future.set_result(Result(found, job.words if job.explain else None))
 
     def _classify_batch(self, jobs: Sequence[_Job]) -> None:
         """Compute the next texts, the oldest first, up to the maximum number of tokens."""
         batch: list[tuple[_Job, Ids]] = []
         tokens = 0
-        for job, row in self._rows(jobs):
-            tokens += len(row)
-            if batch and tokens > self._max_tokens:
+        for job in jobs:
+            try:
+                job.encoded = job.encoded or self.classifier.text_input.encode(job.texts, where=NAME)
+            except Exception as error:  # of this request only
+                job.fail(error)
+                continue
+            for row in job.encoded.rows[len(job.logits) :]:
+                tokens += len(row)
+                if not batch or tokens <= self._max_tokens:
+                    batch.append((job, row))
+            if tokens > self._max_tokens:
                 break
-            batch.append((job, row))
         if not batch:
             return
-        requests = dict.fromkeys(job for job, _ in batch)
         try:
             with self._turns:
                 logits_NK = self.classifier.network.logits([row for _, row in batch])
         except Exception as error:
-            for job in requests:
+            for job in dict.fromkeys(job for job, _ in batch):
                 job.fail(error)
             return
         for (job, _), logits_K in zip(batch, logits_NK, strict=True):
             job.logits.append(logits_K)
-        for job in requests:
-            job.finish(self.classifier.labels)
-
-    def _rows(self, jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Ids]]:
-        """The texts without logits as rows of ids; a request whose texts cannot be read fails."""
-        for job in jobs:
-            if job.encoded is None:
-                try:
-                    job.encoded = self.classifier.text_input.encode(job.texts, where=NAME)
-                except Exception as error:
-                    job.fail(error)
-                    continue
-            for row in job.encoded.rows[len(job.logits) :]:
-                yield job, row
 
     def _explain_text(self, jobs: Sequence[_Job]) -> None:
         """Explain one text of the oldest request that needs it: predictions do not wait for more."""
-        job = next((job for job in jobs if job.explain and job.classified and not job.future.done()), None)
-        if job is None or job.encoded is None:
-            return
-        from roberta_small.eval.predict.explain import explain_texts
+        for job in jobs:
+            number = len(job.words)
+            classified = len(job.logits) == len(job.texts)
+            if not job.explain or job.encoded is None or not classified or job.future.done():
+                continue
+            from roberta_small.eval.predict.explain import explain_texts
 
-        number = len(job.words)
-        text, row = job.texts[number], job.encoded.rows[number]
-        try:
-            with self._turns:
-                job.words += explain_texts(self.classifier, [text], [row])
-        except Exception as error:
-            job.fail(error)
+            try:
+                with self._turns:
+                    job.words += explain_texts(
+                        self.classifier, [job.texts[number]], [job.encoded.rows[number]]
+                    )
+            except Exception as error:
+                job.fail(error)
             return
-        job.finish(self.classifier.labels)

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_small.common import cpu
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
-from roberta_small.common.predictions import AnyPrediction, ValuePrediction, from_outputs
+from roberta_small.common.predictions import ValuePrediction, from_outputs
 from roberta_small.common.ranking import rank
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
 from roberta_small.eval.graph import GraphModel
-from roberta_small.eval.serve.batching import Result, Worker, turns
-from roberta_small.eval.serve.schema import (
-    INTEGRATED_GRADIENTS,
-    LINEAR,
-    ModelInfo,
-    Prediction,
-    Probabilities,
-)
-from roberta_small.eval.texts import Classified, Text
+from roberta_small.eval.serve.batching import Result, Worker
+from roberta_small.eval.serve.schema import Explanation, ModelInfo, Prediction, Probabilities
+from roberta_small.eval.texts import Text
 from roberta_small.eval.tfidf import TfidfModel
 from roberta_small.preprocess.dictionary import UNK
 
@@ -50,20 +46,22 @@ class Models:
 
         Prints on standard error what the ensemble consists of, or why there is none.
         """
-        self._ensemble = _ensemble(classifiers)
         self.unexplained: dict[str, str] = {}
         self.infos = {one.model.run.name: self._info(one) for one in classifiers}
         self.default = _best(classifiers)
+        self._ensemble = _ensemble(classifiers)
         if self._ensemble is not None:
-            info = _ensemble_info(self._ensemble)
+            self._members = [member.model.run.name for member in self._ensemble.members]
+            info = _described(ENSEMBLE, self._ensemble, members=self._members)
             self.infos = {ENSEMBLE: info, **self.infos}
-            self.unexplained[ENSEMBLE] = (
-                f"not with the ensemble; choose one of {', '.join(info.members or ())}"
-            )
+            self.unexplained[ENSEMBLE] = f"not with the ensemble; choose one of {', '.join(self._members)}"
             self.default = self.default or ENSEMBLE
-        shared = turns()
+        torch = sys.modules.get("torch")  # absent with ONNX files only
+        threads = cpu.usable_cores() if torch is None else torch.get_num_threads()
+        # As many models compute at a time as there are cores for their threads.
+        turns = threading.Semaphore(max(1, cpu.usable_cores() // threads))
         self.workers = {
-            one.model.run.name: Worker(one, max_tokens=max_tokens, max_waiting=max_waiting, turns=shared)
+            one.model.run.name: Worker(one, max_tokens=max_tokens, max_waiting=max_waiting, turns=turns)
             for one in classifiers
         }
 
@@ -78,44 +76,54 @@ class Models:
         Cancelling the coroutine also cancels the computation. Raises `QueueFullError` if a model has too
         many unfinished texts, and `UserError` for a text that the model cannot read.
         """
-        if name != ENSEMBLE:
-            (result,) = await self._results([name], texts, explain=explain)
-            return predictions(self.workers[name].classifier.labels, result)
-        assert self._ensemble is not None  # its name is in `infos`
-        members = [member.model.run.name for member in self._ensemble.members]
-        results = await self._results(members, texts)
-        combined = self._ensemble.combine([result.found for result in results])
-        return predictions(self._ensemble.labels, Result(combined, None), members)
-
-    def _info(self, classifier: SentenceClassifier) -> ModelInfo:
-        model, name = classifier.model, classifier.model.run.name
-        run = model.run.run
-        explanation, reason = _explanation(classifier)
-        if explanation is None:
-            self.unexplained[name] = reason
-        return ModelInfo(
-            name=name,
-            **_meaning(classifier.labels),
-            pairs=classifier.pairs,
-            method=None if run is None else run.method,
-            init=None if run is None else run.init,
-            seed=None if run is None else run.seed,
-            sha256=sha256(model.run.checkpoint),
-            explanation=explanation,
-        )
-
-    async def _results(
-        self, names: Sequence[str], texts: Sequence[Text], *, explain: bool = False
-    ) -> list[Result]:
-        """The results of several models."""
+        members = self._members if name == ENSEMBLE else [name]
         futures = []
         try:
-            for name in names:
-                futures.append(self.workers[name].submit(texts, explain=explain))
-            return await asyncio.gather(*map(asyncio.wrap_future, futures))
+            for member in members:
+                futures.append(self.workers[member].submit(texts, explain=explain))
+            results = await asyncio.gather(*map(asyncio.wrap_future, futures))
         finally:
             for future in futures:
                 future.cancel()  # without effect on a finished one
+        if name == ENSEMBLE and self._ensemble is not None:
+            combined = self._ensemble.combine([result.found for result in results])
+            return predictions(self._ensemble.labels, Result(combined, None), members)
+        return predictions(self.workers[name].classifier.labels, results[0])
+
+    def _info(self, classifier: SentenceClassifier) -> ModelInfo:
+        model = classifier.model
+        explanation: Explanation | None = None
+        if isinstance(model, GraphModel | TfidfModel):
+            self.unexplained[model.run.name] = f"not with {model.run.checkpoint}; only with checkpoints"
+        else:
+            from roberta_small.eval.predict import explain
+
+            try:
+                explain.check_explainable(classifier)
+                linear = explain.is_linear(classifier)
+                explanation = "linear terms" if linear else "integrated gradients"
+            except UserError as error:
+                self.unexplained[model.run.name] = str(error)
+        run = model.run.run
+        return _described(
+            model.run.name,
+            classifier,
+            sha256=sha256(model.run.checkpoint),
+            explanation=explanation,
+            **({} if run is None else {"method": run.method, "init": run.init, "seed": run.seed}),
+        )
+
+
+def _described(name: str, classifier: SentenceClassifier | Ensemble, **more: Any) -> ModelInfo:
+    labels = classifier.labels
+    return ModelInfo(
+        name=name,
+        kind=labels.kind.name,
+        classes=list(labels.classes),
+        thresholds=dict(zip(labels.classes, labels.thresholds, strict=True)) if labels.thresholds else None,
+        pairs=classifier.pairs,
+        **more,
+    )
 
 
 def _best(classifiers: Sequence[SentenceClassifier]) -> str | None:
@@ -132,62 +140,8 @@ def _best(classifiers: Sequence[SentenceClassifier]) -> str | None:
         return None
 
 
-def predictions(labels: Labels, result: Result, members: Sequence[str] = ()) -> list[Prediction]:
-    """The predictions as JSON; `members` are the names of the models of an ensemble."""
-    found, encoded = result.found, result.found.encoded
-    answers = []
-    for one in from_outputs(labels, found.probabilities):
-        number, row = one.index, encoded.rows[one.index]
-        answers.append(
-            Prediction(
-                label=_label(one),
-                probabilities=None if isinstance(one, ValuePrediction) else one.probabilities,
-                std=None if found.std is None else _by_class(labels, found.std[number]),
-                members=_members(labels, found, number, members),
-                note=encoded.notes[number] or None,
-                tokens=encoded.lengths[number],
-                tokens_read=len(row),
-                tokens_unknown=int((row == UNK).sum()),
-                words=None
-                if result.words is None
-                else [(word.text, round(word.score, 6)) for word in result.words[number]],
-            )
-        )
-    return answers
-
-
-def _label(one: AnyPrediction) -> str | list[str] | float:
-    return list(one.predicted) if isinstance(one.predicted, tuple) else one.predicted
-
-
-def _by_class(labels: Labels, values: NDArray[np.float64]) -> Probabilities | float:
-    """Values (K,) by class; the number of a regression, and a value that is not one of each class."""
-    if values.ndim == 0 or not labels.kind.has_classes:
-        return float(values.reshape(()))
-    return dict(zip(labels.classes, values.tolist(), strict=True))
-
-
-def _members(
-    labels: Labels, found: Classified, number: int, names: Sequence[str]
-) -> dict[str, Probabilities | float] | None:
-    if found.members is None:
-        return None
-    return {
-        name: _by_class(labels, row_K) for name, row_K in zip(names, found.members[:, number], strict=True)
-    }
-
-
-def _meaning(labels: Labels) -> dict[str, Any]:
-    """The fields of `ModelInfo` that describe the labels."""
-    thresholds = dict(zip(labels.classes, labels.thresholds, strict=True)) if labels.thresholds else None
-    return {"kind": labels.kind.name, "classes": list(labels.classes), "thresholds": thresholds}
-
-
 def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
-    """The ensemble of all classifiers, or else of those that are networks: TF-IDF has words of its own.
-
-    None for a single classifier and for classifiers of different data.
-    """
+    """The ensemble of all classifiers, or else of the networks: TF-IDF has its own words."""
     networks = [one for one in classifiers if not isinstance(one.model, TfidfModel)]
     reason = None
     for members in (classifiers, networks):
@@ -203,20 +157,36 @@ def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
     return None
 
 
-def _ensemble_info(ensemble: Ensemble) -> ModelInfo:
-    runs: dict[str, Any] = dict.fromkeys(("method", "init", "seed", "sha256", "explanation"))
-    names = [member.model.run.name for member in ensemble.members]
-    return ModelInfo(name=ENSEMBLE, **_meaning(ensemble.labels), pairs=ensemble.pairs, members=names, **runs)
+def predictions(labels: Labels, result: Result, members: Sequence[str] = ()) -> list[Prediction]:
+    """The predictions as JSON; `members` are the names of the models of an ensemble."""
+    found, encoded = result.found, result.found.encoded
 
+    def by_class(values: NDArray[np.float64]) -> Probabilities | float:
+        """Values (K,) by class; the number of a regression, and a value that is not one of each class."""
+        if values.ndim == 0 or not labels.kind.has_classes:
+            return float(values.reshape(()))
+        return dict(zip(labels.classes, values.tolist(), strict=True))
 
-def _explanation(classifier: SentenceClassifier) -> tuple[Any, str]:
-    """How predictions are explained, or None and the reason why they are not."""
-    if isinstance(classifier.model, GraphModel | TfidfModel):
-        return None, f"not with {classifier.model.run.checkpoint}; only with checkpoints"
-    from roberta_small.eval.predict import explain
-
-    try:
-        explain.check_explainable(classifier)
-    except UserError as error:
-        return None, str(error)
-    return LINEAR if explain.is_linear(classifier) else INTEGRATED_GRADIENTS, ""
+    answers = []
+    for one in from_outputs(labels, found.probabilities):
+        number, row = one.index, encoded.rows[one.index]
+        own = None
+        if found.members is not None:
+            own = {name: by_class(p_NK[number]) for name, p_NK in zip(members, found.members, strict=True)}
+        words = None
+        if result.words is not None:
+            words = [(word.text, round(word.score, 6)) for word in result.words[number]]
+        answers.append(
+            Prediction(
+                label=list(one.predicted) if isinstance(one.predicted, tuple) else one.predicted,
+                probabilities=None if isinstance(one, ValuePrediction) else one.probabilities,
+                std=None if found.std is None else by_class(found.std[number]),
+                members=own,
+                note=encoded.notes[number] or None,
+                tokens=encoded.lengths[number],
+                tokens_read=len(row),
+                tokens_unknown=int((row == UNK).sum()),
+                words=words,
+            )
+        )
+    return answers

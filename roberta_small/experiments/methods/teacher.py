@@ -36,8 +36,9 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, atomic_write, read_object, sha256
 from roberta_small.common.sizes import sizes_of
 from roberta_small.common.tables import duration
-from roberta_small.eval.model import AUTO, Model, open_model
+from roberta_small.eval.model import Model, open_model
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device
+from roberta_small.eval.precision import AUTO
 from roberta_small.eval.texts import TextInput, batches, pad
 from roberta_small.experiments.plan import newest_intact
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors

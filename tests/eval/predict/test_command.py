@@ -67,19 +67,6 @@ def test_predictions_do_not_depend_on_the_block_size(trained, predict, tmp_path,
             assert x["probabilities"] == pytest.approx(y["probabilities"], abs=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])
-def test_csv_and_tsv_columns(predict, kind, dialect):
-    texts = ['un « livre », "long"', "", "a\tb"]
-    _, out, _ = predict("--format", kind, "--with-text", *texts)
-    rows = list(csv.DictReader(io.StringIO(out), dialect=dialect))
-    assert [row["text"] for row in rows] == texts
-    assert [row["index"] for row in rows] == ["0", "1", "2"]
-    for row in rows:
-        p = {"neg": float(row["p(neg)"]), "pos": float(row["p(pos)"])}
-        assert row["label"] == max(p, key=p.get)
-        assert sum(p.values()) == pytest.approx(1)
-
-
 def test_text_format_and_empty_input(predict):
     _, out, _ = predict("--format", "text", "un livre")
     label, p, text = out.rstrip("\n").split("  ")
@@ -225,8 +212,8 @@ def read_back(path):
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("a.csv", "b.csv"), ("a.tsv", "b.jsonl"), ("a.json", "b.parquet"), ("a.jsonl", "b.jsonl"),
-        ("a.jsonl", "b.tsv"), ("a.parquet", "b.parquet"), ("a.parquet", "b.jsonl"), ("a.csv", "b.xlsx"),
+        ("a.csv", "b.csv"), ("a.tsv", "b.jsonl"), ("a.json", "b.parquet"), ("a.jsonl", "b.tsv"),
+        ("a.parquet", "b.jsonl"), ("a.csv", "b.xlsx"),
     ],
 )  # fmt: skip
 def test_tables_keep_their_rows_and_columns(trained, predict, tmp_path, source, target):
@@ -302,15 +289,6 @@ def test_lines_in_another_encoding(predict, tmp_path):
     assert "--encoding utf-16" in predict("--input", path, "--encoding", "utf-16")[2]
     assert "--encoding: this input" in predict("un livre", "--encoding", "cp1252")[2]
     assert "--delimiter, --no-header: " in predict("--input", path, "--delimiter", ";", "--no-header")[2]
-
-
-def test_joined_columns(trained, predict, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("title,body\nun livre,très court\n,un texte\n")
-    _, out, _ = predict("--input", path, "--text-column", "title", "body")
-    expected = SentenceClassifier.from_run(trained.run).predict(["un livre très court", "un texte"])
-    for line, prediction in zip(map(json.loads, out.splitlines()), expected, strict=True):
-        assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
 
 
 def test_a_text_of_a_workbook_is_never_a_formula(predict, tmp_path):
@@ -413,14 +391,6 @@ def test_errors_of_tables_name_file_and_option(predict, tmp_path):
         message = error.splitlines()[-1]
         assert all(fact in message for fact in [str(tmp_path / name), *facts]), message
         assert not (tmp_path / "out.csv").exists()
-
-
-def test_label_columns_are_not_needed_and_not_ambiguous(predict, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("avis,label,stars\nun livre,1,5\n")
-    code, out, _ = predict("--input", path)
-    row = json.loads(out)
-    assert (code, row["avis"], row["label"], row["stars"]) == (0, "un livre", "1", "5")
 
 
 def test_format_follows_the_suffix_of_the_output(predict, tmp_path):

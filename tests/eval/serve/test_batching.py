@@ -9,9 +9,8 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.predict.explain import explain_texts
-from roberta_small.eval.serve.batching import QueueFullError, Worker
-from tests.support.tiny_runs import GOOD, make_data, make_run
+from roberta_small.eval.serve.batching import Worker
+from tests.support.tiny_runs import make_data, make_run
 
 
 @pytest.fixture
@@ -82,34 +81,6 @@ def test_a_batch_has_a_maximum_number_of_tokens(trained, classifier, batches):
     assert sizes == [3, 3, 1, 1]
 
 
-def test_a_cancelled_request_is_not_computed(trained, classifier, batches):
-    sizes, started, go = batches
-    with working(classifier, max_waiting=4) as worker:
-        first = worker.submit(["un"])
-        assert started.wait(60)
-        cancelled = worker.submit(["un", "une", "le"])
-        assert cancelled.cancel()
-        last = worker.submit(["un", "une", "le"])  # it has left the queue
-        go.set()
-        first.result(60)
-        last.result(60)
-    assert sizes == [1, 3]
-
-
-def test_a_full_queue_refuses_requests(classifier, batches):
-    _, started, go = batches
-    with working(classifier, max_waiting=3) as worker:
-        first = worker.submit(["un"])
-        assert started.wait(60)
-        second = worker.submit(["un", "une"])
-        with pytest.raises(QueueFullError, match=r"\b1\b.*\b3\b.*\b3\b"):
-            worker.submit(["un"])
-        go.set()
-        first.result(60)
-        second.result(60)
-        worker.submit(["un"]).result(60)
-
-
 def test_an_error_is_that_of_one_request(tmp_path):
     flags = ["--shorten-method", "none", "--max-positions", "80"]
     make_run(make_data(tmp_path / "data"), tmp_path / "run", *flags)
@@ -131,18 +102,6 @@ def test_an_error_of_the_network_does_not_end_the_thread(classifier, monkeypatch
             with pytest.raises(MemoryError):
                 worker.submit(["un"]).result(60)
         worker.submit(["un"]).result(60)
-
-
-def test_explanations_are_those_of_predict(trained, classifier):
-    pytest.importorskip("captum")
-    texts = [f"un livre {GOOD}", trained.texts[0]]
-    expected = list(explain_texts(classifier, texts, classifier.encode(texts)))
-    with working(classifier) as worker:
-        result = worker.submit(texts, explain=True).result(60)
-    for found, words in zip(result.words, expected, strict=True):
-        assert [word.text for word in found] == [word.text for word in words]
-        assert [word.score for word in found] == pytest.approx([word.score for word in words], abs=1e-6)
-    np.testing.assert_allclose(result.found.probabilities, classifier.probabilities(texts), atol=1e-6)
 
 
 def test_predictions_do_not_wait_for_all_explanations(classifier, monkeypatch):

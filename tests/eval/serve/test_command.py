@@ -11,12 +11,10 @@ import sys
 
 import pytest
 
-from roberta_small.__main__ import main as front_door
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import build_parser, main
-from roberta_small.eval.serve import listen, load, local_hosts, url_of
+from roberta_small.eval.serve import listen, local_hosts, url_of
 from tests.support.signals import restore_defaults
-from tests.support.tiny_runs import make_run
 
 JSON = {"Content-Type": "application/json"}
 # Starts the command with a network that takes a second for each batch.
@@ -53,13 +51,13 @@ def started(*words):
 
 
 @pytest.mark.usefixtures("fast_processes")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, number):
+def test_sigterm_ends_the_command_after_the_requests_in_progress(trained):
+    """`test_documentation.py` ends it with Ctrl-C."""
     with started(trained.run) as (process, port):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", "/predict", json.dumps({"text": "un livre"}), JSON)
         assert process.stdout.readline() == "computing\n"
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         response = connection.getresponse()
         answer = json.loads(response.read())
         _, errors = process.communicate(timeout=60)
@@ -84,27 +82,16 @@ def test_the_address_and_the_hosts_of_a_request():
     with contextlib.closing(listen("localhost", 0)) as listener:
         host, port = listener.getsockname()[:2]
         assert url_of(listener) in (f"http://{host}:{port}/", f"http://[{host}]:{port}/")
-        assert {f"localhost:{port}", "localhost"} < set(local_hosts(listener))
+        assert "localhost" in local_hosts(listener)
     with contextlib.closing(listen("0.0.0.0", 0)) as listener:
         assert local_hosts(listener) == []
-
-
-def test_ipv6():
     try:
         listener = listen("::1", 0)
     except UserError:
         pytest.skip("no IPv6 address")
     with contextlib.closing(listener):
-        port = listener.getsockname()[1]
-        assert url_of(listener) == f"http://[::1]:{port}/"
-        assert f"[::1]:{port}" in local_hosts(listener)
-
-
-def test_the_runs_of_several_paths_are_loaded(trained, tmp_path):
-    make_run(trained.data, tmp_path / "runs/fairseq/random/seed2", seed=2)
-    args = parsed(trained.run, tmp_path / "runs", "--device", "cpu")
-    names = [one.model.run.name for one in load(args.runs, args)]
-    assert names == ["fairseq/random/seed1", "fairseq/random/seed2"]
+        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}/"
+        assert "[::1]" in local_hosts(listener)
 
 
 def parsed(*words):
@@ -129,11 +116,6 @@ def test_errors_of_the_command_line_name_option_and_value(words, facts, capsys):
     assert all(fact in errors for fact in facts)
 
 
-def test_a_missing_run_is_an_error(tmp_path, capsys):
-    assert main(["serve", str(tmp_path / "none"), "--port", "0"]) == 1
-    assert str(tmp_path / "none") in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["fastapi", "uvicorn"])
 def test_without_the_extra_the_error_names_it(monkeypatch, capsys, name):
     monkeypatch.setitem(sys.modules, name, None)
@@ -141,11 +123,6 @@ def test_without_the_extra_the_error_names_it(monkeypatch, capsys, name):
     errors = capsys.readouterr().err
     assert name in errors
     assert re.search(r"pip install .*\[serve\]", errors)
-
-
-def test_the_former_command_does_not_exist(capsys):
-    assert front_door(["demo"]) == 2
-    assert "demo" in capsys.readouterr().err
 
 
 def test_help_needs_neither_torch_nor_the_extra(monkeypatch, capsys):

@@ -1,7 +1,5 @@
 """The JSON API with multi-label models and regressions: the outputs of predict, and what is refused."""
 
-import contextlib
-import http.client
 import json
 import shutil
 
@@ -10,7 +8,7 @@ import pytest
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
-from tests.support.servers import serving
+from tests.support.servers import get, post, serving
 from tests.support.tiny_runs import GOOD, make_labelled_run, make_run, write_manifest
 
 TEXTS = [f"un livre {GOOD}", "déçu et ravi", ""]
@@ -30,19 +28,10 @@ def served(request, tmp_path_factory):
         yield request.param, root / "runs", found
 
 
-def ask(server, path, **query):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    with contextlib.closing(connection):
-        body = json.dumps(query) if query else None
-        connection.request("POST" if query else "GET", path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-
-
 @pytest.mark.parametrize("model", ["fairseq/random/seed1", "ensemble"])
 def test_outputs_are_those_of_the_command(served, model, capsys):
     kind, runs, server = served
-    status, answer = ask(server, "/predict", texts=TEXTS, model=model)
+    status, answer = post(server, texts=TEXTS, model=model)
     assert status == 200
     capsys.readouterr()
     command = ["predict", "--device", "cpu", *TEXTS]
@@ -64,7 +53,7 @@ def test_outputs_are_those_of_the_command(served, model, capsys):
 
 def test_models_are_described_by_the_kind_of_their_labels(served):
     kind, _, server = served
-    _, version = ask(server, "/version")
+    version = get(server, "/version")
     for info in version["models"]:
         assert info["kind"] == kind
         assert info["explanation"] is None
@@ -77,7 +66,7 @@ def test_models_are_described_by_the_kind_of_their_labels(served):
 
 def test_an_explanation_is_refused(served, capsys):
     kind, runs, server = served
-    status, answer = ask(server, "/predict", text=TEXTS[0], model="fairseq/random/seed1", explain=True)
+    status, answer = post(server, text=TEXTS[0], model="fairseq/random/seed1", explain=True)
     assert status == 422
     assert kind in answer["error"]
     checkpoint = str(runs / "fairseq/random/seed1")

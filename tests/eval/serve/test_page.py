@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -121,13 +120,6 @@ def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
     percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
     assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
     assert not re.search(r'id="models" hidden', page)
-
-
-def test_without_explanations_there_are_no_words(trained, monkeypatch, opened):
-    monkeypatch.setitem(sys.modules, "captum.attr", None)
-    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], "un livre")
-    assert re.search(r'id="explanation" hidden', page)
-    assert inside(page, "predicted")
 
 
 def test_notes_on_a_long_text_with_unknown_tokens(trained, opened):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from roberta_small.common.label_kinds import KINDS, REGRESSION, SINGLE_LABEL, kind_of_report
-from roberta_small.eval.predict.output import GlueWriter, TextPrediction
+from roberta_small.common.predictions import Prediction, ValuePrediction
+from roberta_small.eval.predict.output import TextPrediction, write_glue
 from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.download import command
 from roberta_small.preprocess.download.fetch import Digest
@@ -157,9 +158,8 @@ def test_another_content_is_one_error(local, monkeypatch, capsys, task, change, 
 
 def test_a_submission_has_the_index_of_the_file_and_the_prediction():
     stream = io.StringIO()
-    writer = GlueWriter(stream)
-    writer.write(TextPrediction(0, "a", {"0": 0.3, "1": 0.7}, cells={"index": 17}))
-    writer.write(TextPrediction(1, "b", {"entailment": 0.9, "not_entailment": 0.1}))
-    writer.write(TextPrediction(2, "c", {}, result=3.14159))
-    writer.close()
+    with write_glue(stream) as write:
+        write(TextPrediction(0, "a", Prediction(0, None, {"0": 0.3, "1": 0.7}), cells={"index": 17}))
+        write(TextPrediction(1, "b", Prediction(1, None, {"entailment": 0.9, "not_entailment": 0.1})))
+        write(TextPrediction(2, "c", ValuePrediction(2, None, 3.14159)))
     assert stream.getvalue() == "index\tprediction\n17\t1\n1\tentailment\n2\t3.142\n"
