@@ -197,7 +197,8 @@ def with_adapters(base: PreTrainedModel, lora: LoraSettings, run: Path) -> PeftM
     else:
         adapters.save(base, run / BASE)
     base.name_or_path = str(run / BASE)  # for adapter_config.json
-    return adapters.add_adapters(base, *_targets(base, lora), TaskType.SEQ_CLS)
+    settings, head = _targets(base, lora)
+    return adapters.add_adapters(base, settings, TaskType.SEQ_CLS, head)
 
 
 def _targets(model: PreTrainedModel, lora: LoraSettings) -> tuple[LoraSettings, Sequence[str]]:
