@@ -237,8 +237,8 @@ def write_vectors(
             shards, ends = record["shards"].setdefault(name, []), np.cumsum(found.sizes)
             start = sum(shard["texts"] for shard in shards)
             while start < len(ends):
-                done = 0 if start == 0 else ends[start - 1]
-                stop = max(start + 1, int(np.searchsorted(ends, done + SHARD_TOKENS, side="right")))
+                read = 0 if start == 0 else ends[start - 1]
+                stop = max(start + 1, int(np.searchsorted(ends, read + SHARD_TOKENS, side="right")))
                 file = f"{name}-{len(shards):05d}"
                 shards.append(_write_shard(teacher, found, range(start, stop), folder, file, bar))
                 start, elapsed = stop, time.monotonic() - started
