@@ -120,7 +120,6 @@ class ClassifierTrainer(Trainer):
     ) -> None:
         """Reads the data of the task. `save_best` stores the best model in the folder `run`."""
         cfg, train = recipe.cfg, read_sentences(task, "train")
-        model.config.problem_type = task.labels.kind.name  # what a model computes without this Trainer
         self.recipe, self.labels = recipe, task.labels
         self.run_folder, self.save_best = run, save_best
         self.subsets = {name: read_sentences(task, name) for name in cfg.dataset.valid_subset.split(",")}
@@ -171,13 +170,16 @@ class ClassifierTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The part of a batch in the loss of its update; also counts training batches."""
-        labels = inputs["labels"]
-        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        labels, smoothing = inputs["labels"], self.recipe.cfg.criterion.label_smoothing
+        # The mean that the model computes itself, where it is the loss: others differ in the last bit.
+        plain = self._weights_K is None and not smoothing and self.args.gradient_accumulation_steps == 1
+        outputs = model(**{name: value for name, value in inputs.items() if plain or name != "labels"})
         total, size = self._training_loss(outputs.logits, labels)
         if model.training:
             for counts in (self.interval, self.whole_epoch):
                 counts.add(outputs.logits, labels, inputs["attention_mask"].sum(), (total.detach(), size))
-        loss = total / (size if num_items_in_batch is None else num_items_in_batch)
+        mean = total / (size if num_items_in_batch is None else num_items_in_batch)
+        loss = outputs.loss if plain else mean
         return (loss, outputs) if return_outputs else loss
 
     def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> tuple[Tensor, float | Tensor]:
