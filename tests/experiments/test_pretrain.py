@@ -7,7 +7,6 @@ from roberta_small.experiments import provenance
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.methods import pretrain
 from roberta_small.experiments.progress import Progress
-from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
 from tests.support import fake_trainer
 
@@ -28,7 +27,7 @@ def test_tokens_are_converted_to_updates():
 
 
 def test_tokens_per_update_include_all_processes():
-    recipe = Recipe("r", (*WORDS, *pretrain.process_flags(3)))
+    recipe = Recipe("r", (*WORDS, "--distributed-world-size", "3"))
     assert pretrain.tokens_per_update(recipe) == 3 * 16 * 2 * 256
 
 
@@ -86,11 +85,6 @@ def test_hours_select_the_schedule_over_time():
         pretrain.with_budget(Recipe("r", words), 100, 1.5)
 
 
-def test_tokens_with_the_recipe_pretrain():
-    recipe = with_budget(recipes.load("pretrain"), 10**6)
-    assert recipe.number("--max-update") == -(-(10**6) // pretrain.tokens_per_update(recipe))
-
-
 @pytest.fixture
 def run(here, capfd, monkeypatch):
     """Run pretrain.sh's Python with the fake trainer and a fake export: exit code, stdout, stderr."""
@@ -119,21 +113,10 @@ def test_a_run_writes_manifest_and_model(run, here):
     content = json.loads((here / "pré/fr/manifest.json").read_text())
     assert (content["arm"], content["init"], content["seed"]) == ("pretrain", "random", 1)
     assert (content["status"], content["checkpoint"]) == ("finished", None)
-    assert sorted(content["data"]["sha256"]) == [
-        "dict.txt",
-        "train.bin",
-        "train.idx",
-        "valid.bin",
-        "valid.idx",
-    ]
+    files = ["dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"]
+    assert sorted(content["data"]["sha256"]) == files
     assert "--num-classes" not in content["command"]
     assert (here / "pré/fr/model.pt").is_file()
-
-
-def test_a_finished_run_is_skipped(run, starts):
-    assert run()[0] == 0
-    assert run()[0] == 0
-    assert len(starts("pré/fr")) == 1
 
 
 def test_processes_share_the_cores_and_are_part_of_the_recipe(run, starts, monkeypatch):

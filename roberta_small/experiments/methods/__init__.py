@@ -104,20 +104,15 @@ class Method(ABC):
 
 
 REGISTERED: dict[str, Method | tuple[str, str]] = {
-    "fairseq": ("fairseq's trainer (default)", "roberta_small.experiments.methods.fairseq:METHOD"),
+    "fairseq": ("fairseq's trainer (default)", f"{__name__}.fairseq:METHOD"),
     "transformers": (
-        "the Transformers Trainer, on the same data and recipes",
-        "roberta_small.experiments.methods.transformers.method:METHOD",
+        "the Transformers Trainer, on the same data and recipes", f"{__name__}.transformers.method:METHOD",
     ),
-    "lora": (
-        "low-rank adapters, with the Transformers Trainer",
-        "roberta_small.experiments.methods.lora.classify:METHOD",
-    ),
+    "lora": ("low-rank adapters, with the Transformers Trainer", f"{__name__}.lora.classify:METHOD"),
     "tfidf": (
-        "TF-IDF of word n-grams and logistic regression, on text",
-        "roberta_small.experiments.methods.tfidf.method:METHOD",
+        "TF-IDF of word n-grams and logistic regression, on text", f"{__name__}.tfidf.method:METHOD",
     ),
-}
+}  # fmt: skip
 """Name -> the method, or its summary and `module:OBJECT`, which is imported when it is used."""
 DEFAULT = "fairseq"
 

@@ -65,39 +65,6 @@ examples:
 Each run uses OMP_NUM_THREADS threads if this variable is set, else cores / JOBS."""
 
 
-def command(
-    sweep: Sweep, training: Training, *, resume: bool, cpu: bool, trainer: Sequence[str] = TRAINER
-) -> Command:
-    """The process of a run of fairseq-train, or of another `trainer` with its flags."""
-    argv = _words(sweep.data, training, resume, cpu, lambda path: str(path.absolute()))
-    return Command(
-        (*trainer, *argv), ("fairseq-train", *_words(sweep.data, training, resume, cpu, shown_path))
-    )
-
-
-def _words(
-    data: Path, training: Training, resume: bool, cpu: bool, write: Callable[[Path], str]
-) -> tuple[str, ...]:
-    run, flags = training.run, fairseq_flags.for_device(training.flags, cpu)
-    restore: tuple[str, ...] = ()
-    if run.checkpoint is not None and not resume:
-        restore = ("--restore-file", write(run.checkpoint), *RESETS)
-    return (
-        os.pathsep.join(write(shard) for shard in shards_of(data)),
-        *("--user-dir", write(PLUGIN)),
-        *LOG_FLAGS,
-        *flags,
-        *fairseq_flags.loading(flags, cpu),
-        # fairseq starts a process per GPU by default, even with --cpu, which multiplies the batch size.
-        *(() if "--distributed-world-size" in flags else ("--distributed-world-size", "1")),
-        *("--seed", str(run.seed)),
-        *("--save-dir", write(run.folder)),
-        *("--tensorboard-logdir", write(run.folder / TENSORBOARD)),
-        *restore,
-        *(("--cpu",) if cpu else ()),
-    )
-
-
 class FairseqTrain(Method):
     """What all runs of fairseq-train have in common; `trainer` replaces it in tests."""
 
@@ -111,7 +78,29 @@ class FairseqTrain(Method):
 
     def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
         """fairseq-train with the flags of the recipe."""
-        return command(sweep, training, resume=resume, cpu=cpu, trainer=self.trainer)
+        run, flags = training.run, fairseq_flags.for_device(training.flags, cpu)
+
+        def words(write: Callable[[Path], str]) -> tuple[str, ...]:
+            restore: tuple[str, ...] = ()
+            if run.checkpoint is not None and not resume:
+                restore = ("--restore-file", write(run.checkpoint), *RESETS)
+            return (
+                os.pathsep.join(write(shard) for shard in shards_of(sweep.data)),
+                *("--user-dir", write(PLUGIN)),
+                *LOG_FLAGS,
+                *flags,
+                *fairseq_flags.loading(flags, cpu),
+                # By default, fairseq starts a process per GPU, even with --cpu: batches would be larger.
+                *(() if "--distributed-world-size" in flags else ("--distributed-world-size", "1")),
+                *("--seed", str(run.seed)),
+                *("--save-dir", write(run.folder)),
+                *("--tensorboard-logdir", write(run.folder / TENSORBOARD)),
+                *restore,
+                *(("--cpu",) if cpu else ()),
+            )
+
+        argv = words(lambda path: str(path.absolute()))
+        return Command((*self.trainer, *argv), ("fairseq-train", *words(shown_path)))
 
     def resumable(self, folder: Path) -> bool:
         """Whether there is an intact checkpoint."""

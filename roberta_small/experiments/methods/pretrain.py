@@ -19,7 +19,7 @@ from roberta_small.common.binary_index import read_sizes
 from roberta_small.common.cli import SettingsParser, integer
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write, shown_path
+from roberta_small.common.files import atomic_write, read_object, shown_path
 from roberta_small.common.run import Run
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs import files as inputs
@@ -44,6 +44,8 @@ MAX_COUNT = 10**18
 MODEL, DICTIONARY = "model.pt", "dict.txt"
 TEACHER, STUDENT = "teacher", "student.pt"
 """In the folder of a run with a teacher: its vectors, and the initial weights."""
+RECORD = "teacher.json"
+"""What is recorded of them."""
 DISTILLATION = "distillation"
 
 DESCRIPTION = """\
@@ -127,6 +129,9 @@ class Pretrain(FairseqTrain):
 
     def settings(self, options: argparse.Namespace) -> PretrainSettings:
         """The settings of the run."""
+        hours = options.hours
+        if hours is not None and (not re.fullmatch(r"[0-9]+(\.[0-9]+)?", hours) or not float(hours)):
+            raise UserError(f"--hours {hours!r}: not a positive number of hours, such as 1.5")
         return PretrainSettings(
             **execution(options),
             data=Path(options.data),
@@ -136,7 +141,7 @@ class Pretrain(FairseqTrain):
             start=checkpoints.written(options.start) if options.start else None,
             teacher=checkpoints.written(options.teacher) if options.teacher else None,
             tokens=None if options.tokens is None else parse_count("--tokens", options.tokens),
-            hours=None if options.hours is None else parse_hours(options.hours),
+            hours=None if hours is None else float(hours),
             processes=integer("--processes", options.processes, minimum=1),
         )
 
@@ -147,8 +152,8 @@ class Pretrain(FairseqTrain):
     def sweep(self, settings: PretrainSettings, data: Path) -> Sweep:
         """The run, with its length in updates or hours."""
         inputs.require_fairseq()
-        extra = (*settings.passthrough, *process_flags(settings.processes))
-        own = recipe.load(settings.recipe, extra)
+        several = ("--distributed-world-size", str(settings.processes)) if settings.processes > 1 else ()
+        own = recipe.load(settings.recipe, (*settings.passthrough, *several))
         files = inputs.masked_lm_files(data, ["train", *own.valid_subsets])
         own, budget = with_budget(own, settings.tokens, settings.hours, data)
         start = None if settings.start is None else checkpoints.resolve(settings.start, "--start")
@@ -207,7 +212,7 @@ class Pretrain(FairseqTrain):
         """With a teacher: let it read the text, and write the first student."""
         if sweep.settings.teacher is None or not self.real:
             return
-        logging.getLogger("fairseq").setLevel(logging.WARNING)
+        logging.getLogger("fairseq").setLevel(logging.WARNING)  # fairseq logs hints when it is imported
         from roberta_small.experiments.methods import teacher  # imports torch
 
         teacher.prepare(sweep, training, TEACHER, STUDENT)
@@ -223,17 +228,11 @@ class Pretrain(FairseqTrain):
         atomic_write(folder / DICTIONARY, (shards_of(sweep.data)[0] / DICTIONARY).read_bytes())
         if sweep.settings.teacher is None or not self.real:
             return {}
-        from roberta_small.experiments.methods import teacher
-
-        return {"teacher_seconds": teacher.seconds(folder / TEACHER)}
+        remedy = "delete the folder, and the teacher reads the text again"
+        return {"teacher_seconds": float(read_object(folder / TEACHER / RECORD, remedy)["seconds"])}
 
 
 METHOD = Pretrain()
-
-
-def process_flags(processes: int) -> tuple[str, ...]:
-    """Flags of fairseq for a run with several data-parallel processes."""
-    return ("--distributed-world-size", str(processes)) if processes > 1 else ()
 
 
 def with_budget(
@@ -241,8 +240,13 @@ def with_budget(
 ) -> tuple[Recipe, list[str]]:
     """The recipe with a length of the training: `tokens`, `hours`, or --max-update of the recipe; and notes.
 
-    `data` is the folder of binarized text, to measure the texts of a distillation.
-    Raises `UserError` unless exactly one of them is given.
+    For tokens, the number of updates is rounded up. Adds --total-num-update and --warmup-updates
+    (`WARMUP_FRACTION` of the updates) if the schedule has them and the recipe does not set them. For hours,
+    the schedule is one over wall-clock time (`fairseq_plugin/training/time_budget.py`). `data` is the folder
+    of binarized text, to measure the texts of a distillation.
+
+    Raises `UserError` unless exactly one length is given, if the warm-up takes all updates, and for hours if
+    the recipe has flags of a schedule over updates.
     """
     if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
         raise UserError(
@@ -250,29 +254,14 @@ def with_budget(
             "the recipe or after --)"
         )
     if hours is not None:
-        return for_hours(recipe, hours), []
-    return (recipe, []) if tokens is None else for_tokens(recipe, tokens, data)
-
-
-def for_hours(recipe: Recipe, hours: float) -> Recipe:
-    """The recipe with a schedule over wall-clock time (`fairseq_plugin/training/time_budget.py`).
-
-    Raises `UserError` if the recipe has flags of a schedule over updates.
-    """
-    if unusable := [flag for flag in UPDATE_FLAGS if recipe.value(flag) is not None]:
-        raise UserError(
-            f"--hours: cannot be combined with {' '.join(unusable)}, because the learning rate depends on "
-            "elapsed time; remove one of them"
-        )
-    return recipe.replace(("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}"))
-
-
-def for_tokens(recipe: Recipe, tokens: int, data: Path | None = None) -> tuple[Recipe, list[str]]:
-    """The recipe with the number of updates that train on `tokens` tokens, rounded up; and a note on it.
-
-    Adds --total-num-update and --warmup-updates (`WARMUP_FRACTION` of the updates) if the schedule has them
-    and the recipe does not set them. Raises `UserError` if the warm-up takes all updates.
-    """
+        if unusable := [flag for flag in UPDATE_FLAGS if recipe.value(flag) is not None]:
+            raise UserError(
+                f"--hours: cannot be combined with {' '.join(unusable)}, because the learning rate depends "
+                "on elapsed time; remove one of them"
+            )
+        return recipe.replace(("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}")), []
+    if tokens is None:
+        return recipe, []
     per_update = tokens_per_update(recipe, data)
     updates = math.ceil(tokens / per_update)
     words = ["--max-update", str(updates)]
@@ -298,19 +287,18 @@ def tokens_per_update(recipe: Recipe, data: Path | None = None) -> int:
     The texts of a distillation end with their document. Their mean length is that in the folder `data`.
     Raises `UserError` if the recipe lacks --batch-size or --tokens-per-sample.
     """
-    required = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
     factors = []
-    for flag, value in required.items():
-        if not value:
+    for flag in ("--batch-size", "--tokens-per-sample"):
+        if not (value := recipe.number(flag)):
             raise UserError(
                 f"recipe '{recipe.name}': --tokens requires {flag}; add it, or use --max-update instead"
             )
         factors.append(value)
+    longest = factors[-1]
     factors += [recipe.number(flag) or 1 for flag in ("--update-freq", "--distributed-world-size")]
     total = math.prod(factors)
     if data is None or recipe.value("--task") != DISTILLATION:
         return total
-    longest = required["--tokens-per-sample"] or 1
     tokens, texts = _size_of_text(data, longest) or (longest, 1)
     return max(1, round(total * tokens / texts / longest))
 
@@ -354,10 +342,3 @@ def parse_count(flag: str, text: str) -> int:
     if not (1 <= number < MAX_COUNT and number == number.to_integral_value()):
         raise UserError(f"{flag} {text!r}: not a positive integer; write 5000000, 5e6 or 5M")
     return int(number)
-
-
-def parse_hours(text: str) -> float:
-    """Parse a positive number of hours; raises `UserError` for other text."""
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
-        raise UserError(f"--hours {text!r}: not a positive number of hours, such as 1.5")
-    return float(text)

@@ -13,6 +13,7 @@ L tokens of a text, D width of the teacher, V entries of the student's dictionar
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
@@ -20,15 +21,19 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq import options
 from fairseq.data import FairseqDataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.utils import set_torch_seed
 from numpy.typing import NDArray
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from roberta_small.common.data_folder import shards_of
@@ -36,7 +41,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, atomic_write, read_object, sha256
 from roberta_small.common.sizes import sizes_of
 from roberta_small.common.tables import duration
-from roberta_small.eval.model import Model, open_model
+from roberta_small.eval.model import open_model
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device
 from roberta_small.eval.precision import AUTO
 from roberta_small.eval.texts import TextInput, batches, pad
@@ -74,8 +79,13 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     settings, folder = sweep.settings, training.run.folder
     data = shards_of(sweep.data)
     logging.getLogger("roberta_small").setLevel(logging.WARNING)
-    folders = os.pathsep.join(map(str, data))
-    cfg = _configuration([folders, *training.flags, "--seed", str(settings.seed)])
+    words = [os.pathsep.join(map(str, data)), *training.flags, "--seed", str(settings.seed)]
+    with (
+        parser_errors(lambda message: UserError(f"fairseq-train: {message}")),
+        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
+    ):
+        parser = options.get_training_parser()
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
     identity = {
         "teacher": training.identity["teacher"]["sha256"],
         "data": training.identity["data"]["sha256"],
@@ -94,31 +104,25 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
         return
     check_text_weight(getattr(cfg.criterion, "text_weight", 0.0))
     # Errors of the student come before the teacher reads for hours.
-    model = _student(task, cfg, settings.seed)
+    set_torch_seed(settings.seed)
+    model = task.build_model(cfg.model)
     if begins and (start := training.run.checkpoint) is not None:
         require_fit("--start", start, load_checkpoint(start, optimizer=False), model, task)
     path = Path(training.identity["teacher"]["path"])
     precision = (known or {}).get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
     teacher = open_teacher(path, data[0] / "dict.txt", device, precision)
     if not complete:
-        print(f"the teacher reads the text once, resumable: {teacher.describe()}", flush=True)
+        unit = "token" if teacher.vectors == TOKENS else "text"
+        print(
+            f"the teacher reads the text once, resumable: a vector for every {unit}, {teacher.precision}",
+            flush=True,
+        )
     write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
     if needs_student:
         initial_student(teacher, model, cfg, folder / student, settings.seed)
     if device.type == "cuda":  # the student is trained by another process
         del teacher
         torch.cuda.empty_cache()
-
-
-def _configuration(words: list[str]) -> Any:
-    """fairseq's configuration of a command line."""
-    from fairseq import options
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
-    with parser_errors(lambda message: UserError(f"fairseq-train: {message}")), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fairseq's use of hydra is deprecated
-        parser = options.get_training_parser()
-        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
 
 
 @dataclass(frozen=True)
@@ -140,11 +144,6 @@ class Teacher:
     def vectors(self) -> str:
         """What has a vector."""
         return TEXTS if self.ids is None else TOKENS
-
-    def describe(self) -> str:
-        """How it reads, for the user."""
-        unit = "token" if self.vectors == TOKENS else "text"
-        return f"a vector for every {unit}, {self.precision}"
 
 
 def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: str) -> Teacher:
@@ -173,7 +172,10 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
     if text is None:
         ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
         ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
-        ids[BOS], ids[EOS] = _ends(model)
+        # Without a tokenizer, the teacher is a checkpoint of fairseq; the ends of CamemBERT are others.
+        with contextlib.suppress(UserError):
+            row = TextInput(model.encoder, model.input_format, pairs=False).encode([""]).rows[0]
+            ids[BOS], ids[EOS] = row[0], row[-1]
         # Every sentence of a text ends in </s>, after which a pair's second text would begin.
         if hasattr(layers, "embed_second"):
             del layers.embed_second
@@ -183,46 +185,25 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
             f"{dictionary}: not subword tokens of SentencePiece, from which the text could be restored; "
             "prepare the text with a SentencePiece model"
         )
-    reader = _Reader(replace(text, format=replace(text.format, shorten=True)), symbols, checkpoint)
-    return Teacher(checkpoint, network, device, None, reader, precision)
+    reader, warned = replace(text, format=replace(text.format, shorten=True)), False
 
-
-class _Reader:
-    """Reads decoded text with the teacher's tokenizer."""
-
-    def __init__(self, text: TextInput, symbols: list[str], checkpoint: Checkpoint) -> None:
-        self._text, self._symbols, self._checkpoint = text, symbols, checkpoint
-        self._warned = False
-
-    def __call__(self, rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        """Rows of the student's ids -> rows of the teacher's; says so once if texts are too long for it."""
-        found = self._text.encode([_text(row, self._symbols) for row in rows])
+    def read(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Read decoded text with the teacher's tokenizer; unknown tokens are left out."""
+        nonlocal warned
+        tokens = [[symbols[i] for i in row.tolist() if i >= len(SPECIALS)] for row in rows]
+        found = reader.encode(["".join(row).replace(WORD_START, " ").strip() for row in tokens])
         cut = sum(length > len(row) for length, row in zip(found.lengths, found.rows, strict=True))
-        if cut and not self._warned:
-            self._warned = True
-            longest = self._text.format.max_positions
+        if cut and not warned:
+            warned = True
             tqdm.write(
-                f"warning: {self._checkpoint.path}: reads {longest} tokens; {cut:,} of {len(rows):,} texts "
-                "have more, and are cut for the teacher but not for the student; use a smaller "
-                "-- --tokens-per-sample",
+                f"warning: {checkpoint.path}: reads {reader.format.max_positions} tokens; {cut:,} of "
+                f"{len(rows):,} texts have more, and are cut for the teacher but not for the student; use a "
+                "smaller -- --tokens-per-sample",
                 file=sys.stderr,
             )
         return found.rows
 
-
-def _ends(model: Model) -> tuple[int, int]:
-    """The ids with which the teacher's texts begin and end; CamemBERT's are not fairseq's."""
-    try:
-        row = TextInput(model.encoder, model.input_format, pairs=False).encode([""]).rows[0]
-    except UserError:  # without a tokenizer, it is a checkpoint of fairseq
-        return BOS, EOS
-    return int(row[0]), int(row[-1])
-
-
-def _text(row: NDArray[np.int64], symbols: list[str]) -> str:
-    """The text of a row of SentencePiece tokens; unknown tokens are left out."""
-    tokens = [symbols[i] for i in row.tolist() if i >= len(SPECIALS)]
-    return "".join(tokens).replace(WORD_START, " ").strip()
+    return Teacher(checkpoint, network, device, None, read, precision)
 
 
 def write_vectors(
@@ -245,7 +226,6 @@ def write_vectors(
             f"{teacher.checkpoint.path}: {teacher.checkpoint.positions} positions, but texts have up to "
             f"{longest} tokens; use -- --tokens-per-sample {teacher.checkpoint.positions}"
         )
-    parts = [(name, part) for name, found in texts.items() for part in _parts(found.sizes)]
     record["precision"], before = teacher.precision, record.get("seconds", 0.0)
     done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
     total = sum(int(found.sizes.sum()) for found in texts.values())
@@ -254,25 +234,28 @@ def write_vectors(
     with tqdm(
         total=total, initial=sum(done), unit="token", unit_scale=True, desc="teacher", disable=None
     ) as bar:
-        for name, part in parts:
-            shards = record["shards"].setdefault(name, [])
-            if part.start < sum(shard["texts"] for shard in shards):
-                continue
-            shards.append(_write_shard(teacher, texts[name], part, folder, f"{name}-{len(shards):05d}", bar))
-            record["seconds"] = before + time.monotonic() - started
-            atomic_write(folder / PENDING, json.dumps(record) + "\n")
-            if bar.disable:  # not a terminal
-                finished += shards[-1]["tokens"]
-                print(_progress(finished, total, time.monotonic() - started), flush=True)
+        for name, found in texts.items():
+            shards, ends = record["shards"].setdefault(name, []), np.cumsum(found.sizes)
+            start = sum(shard["texts"] for shard in shards)
+            while start < len(ends):
+                read = 0 if start == 0 else ends[start - 1]
+                stop = max(start + 1, int(np.searchsorted(ends, read + SHARD_TOKENS, side="right")))
+                file = f"{name}-{len(shards):05d}"
+                shards.append(_write_shard(teacher, found, range(start, stop), folder, file, bar))
+                start, elapsed = stop, time.monotonic() - started
+                record["seconds"] = before + elapsed
+                atomic_write(folder / PENDING, json.dumps(record) + "\n")
+                if bar.disable:  # not a terminal
+                    finished += shards[-1]["tokens"]
+                    left = duration(elapsed * (total - finished) / finished)
+                    print(
+                        f"teacher: {finished:,} of {total:,} tokens  {finished / elapsed:,.0f} tokens/s  "
+                        f"left {left}",
+                        flush=True,
+                    )
     record |= _moments(folder, record["shards"][next(iter(texts))])
     atomic_write(folder / RECORD, json.dumps(record, indent=1) + "\n")
     (folder / PENDING).unlink(missing_ok=True)
-
-
-def _progress(finished: int, total: int, seconds: float) -> str:
-    """One line for a log."""
-    left = duration(seconds * (total - finished) / finished)
-    return f"teacher: {finished:,} of {total:,} tokens  {finished / seconds:,.0f} tokens/s  left {left}"
 
 
 def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -291,11 +274,6 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def seconds(folder: Path) -> float:
-    """The time that the teacher took to read the text, summed over interruptions."""
-    return float(read_object(folder / RECORD, "delete the folder, and the teacher reads it again")["seconds"])
-
-
 def check_vectors(folder: Path, record: dict[str, Any]) -> None:
     """Raise `UserError` if a file of vectors is missing or differs from its record."""
     remedy = f"delete {folder}, and the teacher reads the text again"
@@ -308,22 +286,11 @@ def check_vectors(folder: Path, record: dict[str, Any]) -> None:
                 raise UserError(f"{path}: changed since the teacher wrote it, or corrupt; {remedy}")
 
 
-def _parts(sizes: NDArray[np.integer]) -> Iterator[slice]:
-    """Consecutive texts with about `SHARD_TOKENS` tokens together."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        done = 0 if start == 0 else ends[start - 1]
-        stop = max(start + 1, int(np.searchsorted(ends, done + SHARD_TOKENS, side="right")))
-        yield slice(start, stop)
-        start = stop
-
-
 def _write_shard(
-    teacher: Teacher, texts: FairseqDataset, part: slice, folder: Path, name: str, bar: tqdm
+    teacher: Teacher, texts: FairseqDataset, part: range, folder: Path, name: str, bar: tqdm
 ) -> dict[str, Any]:
     """Compute the vectors of some texts and write them; returns what teacher.json records of them."""
-    rows = [texts[i].numpy() for i in range(part.start, part.stop)]
+    rows = [texts[i].numpy() for i in part]
     theirs = teacher.read(rows)
     sizes = np.array([len(row) if teacher.vectors == TOKENS else 1 for row in rows])
     begin = np.cumsum([0, *sizes])
@@ -375,22 +342,12 @@ def _moments(folder: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, Any
     return {"width": vectors_ND.shape[1], "mean": vectors_ND.mean(0).tolist(), "std": std_D.tolist()}
 
 
-def _student(task: DistillationTask, cfg: Any, seed: int) -> Any:
-    """The student with random weights; raises `UserError` for flags that build none."""
-    from fairseq.utils import set_torch_seed
-
-    set_torch_seed(seed)
-    return task.build_model(cfg.model)
-
-
 def initial_student(teacher: Teacher, model: Any, cfg: Any, output: Path, seed: int) -> None:
     """Write a checkpoint of the student with the teacher's embeddings of the same tokens.
 
     They are rotated into the student's width by a random matrix with orthonormal rows, which keeps their
     lengths and angles; a narrower student gets a projection. All other weights are those of `model`.
     """
-    from omegaconf import OmegaConf
-
     table = model.encoder.sentence_encoder.embed_tokens
     if teacher.ids is not None:
         theirs_VD = teacher.encoder.encoder.sentence_encoder.embed_tokens.weight.detach().float().cpu()

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import (
-    BaseWrapperDataset,
     Dictionary,
     FairseqDataset,
     IdDataset,
+    ListDataset,
     NestedDictionaryDataset,
     NumelDataset,
     NumSamplesDataset,
@@ -114,9 +114,9 @@ class DistillationTask(FairseqTask):
         name, folder = parts[(epoch - 1) % len(parts)]
         texts = self.texts(split, folder)
         vectors = TeacherVectors(Path(self.cfg.teacher_vectors), name)
-        if vectors.texts != len(texts):
+        if len(vectors) != len(texts):
             raise UserError(
-                f"{self.cfg.teacher_vectors}: vectors of {vectors.texts:,} texts of {name}, but the "
+                f"{self.cfg.teacher_vectors}: vectors of {len(vectors):,} texts of {name}, but the "
                 f"data have {len(texts):,}; delete the folder, and the teacher reads the text again"
             )
         with data_utils.numpy_seed(self.cfg.seed):
@@ -128,7 +128,7 @@ class DistillationTask(FairseqTask):
                     "src_tokens": RightPadDataset(texts, pad_idx=self.dictionary.pad()),
                     "src_lengths": NumelDataset(texts, reduce=False),
                 },
-                "teacher": VectorDataset(texts, vectors),
+                "teacher": VectorDataset(vectors, texts.sizes),
                 "nsentences": NumSamplesDataset(),
                 "ntokens": NumelDataset(texts, reduce=True),
             },
@@ -141,15 +141,8 @@ class DistillationTask(FairseqTask):
     def _is_train(self, split: str) -> bool:
         return split in self.cfg.train_subset.split(",")
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The student's dictionary, with `<mask>`."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The same; fairseq requires this property."""
-        return self.dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
+    """The student's dictionary, with `<mask>`; fairseq requires both."""
 
     def max_positions(self) -> int:
         """Maximum number of tokens of a text."""
@@ -161,33 +154,21 @@ class DistillationTask(FairseqTask):
         return TeacherVectors(Path(self.cfg.teacher_vectors), name)
 
 
-class TextBlocks(FairseqDataset):
+class TextBlocks(ListDataset):
     """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
 
     def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
         sentences = load_split(data, ".", split, dictionary)
         path = Path(data) / f"{split}.bin"
         self.tokens = np.memmap(path, sentences._index.dtype, "r")
-        sizes = np.asarray(sentences.sizes).tolist()
-        self._bounds = np.array(list(text_blocks(sizes, longest)), dtype=np.int64)
-        if not len(self._bounds):
+        bounds = np.array(list(text_blocks(np.asarray(sentences.sizes).tolist(), longest)), dtype=np.int64)
+        if not len(bounds):
             raise UserError(f"{path}: no text")
-        self.sizes = self._bounds[:, 1] - self._bounds[:, 0]
+        super().__init__(bounds, bounds[:, 1] - bounds[:, 0])
 
     def __getitem__(self, index: int) -> Tensor:
-        begin, end = self._bounds[index]
+        begin, end = self.dataset[index]
         return torch.from_numpy(self.tokens[begin:end].astype(np.int64))
-
-    def __len__(self) -> int:
-        return len(self._bounds)
-
-    def num_tokens(self, index: int) -> int:
-        """The number of tokens of a text."""
-        return int(self.sizes[index])
-
-    def size(self, index: int) -> int:
-        """The number of tokens of a text."""
-        return int(self.sizes[index])
 
 
 class TeacherVectors:
@@ -215,10 +196,8 @@ class TeacherVectors:
         self._first = np.cumsum([0, *map(len, sizes)])
         self._begin = [np.cumsum([0, *found]) for found in sizes]
 
-    @property
-    def texts(self) -> int:
-        """Number of texts."""
-        return int(self._first[-1])
+    def __len__(self) -> int:
+        return int(self._first[-1])  # texts
 
     def __getitem__(self, index: int) -> np.ndarray:
         """The vectors of a text: fp16 (L, D), or (1, D)."""
@@ -227,15 +206,11 @@ class TeacherVectors:
         return self.shards[shard][begin[at] : begin[at + 1]]
 
 
-class VectorDataset(BaseWrapperDataset):
-    """The teacher's vectors of texts; a batch is their concatenation, fp16 (N, D)."""
-
-    def __init__(self, texts: FairseqDataset, vectors: TeacherVectors) -> None:
-        super().__init__(texts)
-        self.vectors = vectors
+class VectorDataset(ListDataset):
+    """`TeacherVectors` as tensors; a batch is their concatenation, fp16 (N, D)."""
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(np.array(self.vectors[index]))
+        return torch.from_numpy(np.array(self.dataset[index]))
 
     def collater(self, samples: list[Tensor]) -> Tensor:
         """(N, D)."""

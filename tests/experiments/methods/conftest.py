@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from roberta_small.experiments.methods.lora.sample import sample_pairs, train_model, train_tokenizer
+from roberta_small.experiments.methods.lora import sample
 
 WORDS = {
     "good": ["captivant", "superbe", "émouvant"],
@@ -35,10 +35,8 @@ def texts(tmp_path, request):
 
 
 @pytest.fixture(scope="session")
-def bloom(tmp_path_factory):
-    """A BLOOM trained for three updates, with its tokenizer."""
-    folder = tmp_path_factory.mktemp("bloom")
-    tokenizer = train_tokenizer([text for pair in sample_pairs() for text in pair.values()])
-    train_model(tokenizer, [pair["answer"] for pair in sample_pairs()], updates=3).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def causal_sample(tmp_path_factory):
+    """A folder with the questions and the BLOOM of `lora-causal --sample`, trained for 30 updates."""
+    folder = tmp_path_factory.mktemp("sample")
+    sample.write(folder, updates=30)
     return folder

@@ -34,7 +34,7 @@ from roberta_small.preprocess.tokenization.vocabulary import build_vocabulary
 from tests.support import preloaded, tiny_models, tiny_tokenizers
 from tests.support.binarized_files import running_text
 from tests.support.tiny_runs import make_data, make_run
-from tests.support.training import build_trainer, save
+from tests.support.training import build_trainer, configuration, save
 
 STUDENT = ["--encoder-layers", "1", "--encoder-embed-dim", "24", "--encoder-ffn-embed-dim", "16"]
 STUDENT += ["--encoder-attention-heads", "2", "--tokens-per-sample", "24", "--max-positions", "24"]
@@ -61,6 +61,14 @@ def text(tmp_path_factory):
     return root
 
 
+@pytest.fixture(autouse=True)
+def environment(tmp_path, monkeypatch, caplog):
+    """A folder for converted encoders; the levels of loggers, which the command sets, are restored."""
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    for logger in ("fairseq", "roberta_small"):
+        caplog.set_level(logging.WARNING, logger)
+
+
 def pretrain(*words, cwd, code=0):
     command = [preloaded.python(), "-m", "roberta_small.experiments", "pretrain", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
@@ -77,7 +85,7 @@ def task_of(data, *words):
     """The task of a student of these tests."""
     fixed = ["--task", "distillation", "--criterion", "distillation", "--arch", "roberta_small"]
     words = [str(data), *fixed, "--tokens-per-sample", "24", *words]
-    return teachers.DistillationTask.setup_task(teachers._configuration(words).task)
+    return teachers.DistillationTask.setup_task(configuration(words).task)
 
 
 def write_teacher(folder, text):
@@ -86,6 +94,17 @@ def write_teacher(folder, text):
     for path in (text / "tokenizer").iterdir():
         (folder / "teacher" / path.name).write_bytes(path.read_bytes())
     return model
+
+
+def opened(path, dictionary):
+    return teachers.open_teacher(path, Path(dictionary), torch.device("cpu"), "fp32")
+
+
+def converted(folder, family):
+    """A teacher of Transformers, and fairseq's checkpoint of it."""
+    model = tiny_models.write(folder / "teacher", family, "encoder")
+    convert_back(folder / "teacher", folder / "converted/model.pt")
+    return model, folder / "converted/model.pt"
 
 
 def write_start(path, text):
@@ -103,8 +122,7 @@ def losses(folder):
 
 
 @pytest.mark.long
-def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, monkeypatch, text):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, text):
     model = write_teacher(tmp_path, text)
     output = distilled(tmp_path, text, tmp_path / "teacher", tokens="60k")
     assert "a vector for every token" in output
@@ -123,7 +141,7 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
     task = task_of(text / "corpus")
     texts = task.texts("valid", str(text / "corpus"))
-    assert len(texts) == vectors.texts
+    assert len(texts) == len(vectors)
     for index in range(5):
         row = texts[index].tolist()
         assert row[0] == 0
@@ -146,9 +164,7 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     assert not [
         name for name in read_checkpoint(tmp_path / "out/checkpoint_best.pt").weights if "lm_head" in name
     ]
-    again = teachers.open_teacher(
-        tmp_path / "out/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
-    )
+    again = opened(tmp_path / "out/model.pt", text / "corpus/dict.txt")
     assert again.vectors == "tokens"
     again.encoder(torch.tensor([[0, 5, 6, 2]]), features_only=True)
     assert (tmp_path / "out/dict.txt").is_file()
@@ -157,11 +173,8 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
 @pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
 def test_texts_begin_and_end_as_those_of_the_teacher(tmp_path, text, family):
     """CamemBERT's `<s>` and `</s>` are the tokens 5 and 6."""
-    tiny_models.write(tmp_path / "teacher", family, "encoder")
-    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
-    teacher = teachers.open_teacher(
-        tmp_path / "converted/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
-    )
+    _, path = converted(tmp_path, family)
+    teacher = opened(path, text / "corpus/dict.txt")
     (row,) = teacher.read([np.array([0, 7, 2])])
     wanted = AutoTokenizer.from_pretrained(tmp_path / "teacher")("")["input_ids"]
     assert row[[0, 2]].tolist() == wanted
@@ -169,13 +182,10 @@ def test_texts_begin_and_end_as_those_of_the_teacher(tmp_path, text, family):
 
 
 def test_text_that_cannot_be_restored_is_an_error(tmp_path, text):
-    tiny_models.write(tmp_path / "teacher", "bert", "encoder")
-    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    _, path = converted(tmp_path, "bert")
     (tmp_path / "dict.txt").write_text("xyzzy 3\nplugh 2\n")
     with pytest.raises(teachers.UserError, match=r"dict\.txt: .*SentencePiece"):
-        teachers.open_teacher(
-            tmp_path / "converted/model.pt", tmp_path / "dict.txt", torch.device("cpu"), "fp32"
-        )
+        opened(path, tmp_path / "dict.txt")
 
 
 @pytest.mark.parametrize(("sizes", "used"), [([3, 2, 4], 5), ([9, 2], 9)])
@@ -196,14 +206,14 @@ def test_vectors_are_standardized_by_the_first_of_them(tmp_path, monkeypatch, si
 def test_a_left_to_right_teacher(tmp_path, text, arch):
     """It has no `<mask>`, which is the last token of the student."""
     words = ["--task", "distillation", "--criterion", "cross_entropy", "--arch", arch, "--cpu", *STUDENT]
-    cfg = teachers._configuration([str(text / "corpus"), *words])
+    cfg = configuration([text / "corpus", *words])
     model = teachers.DistillationTask.setup_task(cfg.task).build_model(cfg.model)
     torch.save(
         {"cfg": OmegaConf.to_container(cfg, enum_to_str=True), "model": model.state_dict()},
         tmp_path / "model.pt",
     )
     dictionary = shutil.copy(text / "corpus/dict.txt", tmp_path)
-    teacher = teachers.open_teacher(tmp_path / "model.pt", Path(dictionary), torch.device("cpu"), "fp32")
+    teacher = opened(tmp_path / "model.pt", dictionary)
     assert teacher.ids.tolist() == [*range(39), 3]
     row = np.array([0, 5, 7, 2])
     (found_LD,) = teachers._hidden(teacher, teacher.read([row]))
@@ -214,10 +224,9 @@ def test_a_left_to_right_teacher(tmp_path, text, arch):
 
 def test_a_teacher_with_token_types_reads_one_text(tmp_path):
     """In running text, every sentence ends in `</s>`; none of them is the second text of a pair."""
-    model = tiny_models.write(tmp_path / "teacher", "bert", "encoder")
-    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
-    dictionary = tmp_path / "converted/dict.txt"
-    teacher = teachers.open_teacher(tmp_path / "converted/model.pt", dictionary, torch.device("cpu"), "fp32")
+    model, path = converted(tmp_path, "bert")
+    dictionary = path.parent / "dict.txt"
+    teacher = opened(path, dictionary)
     assert teacher.vectors == TOKENS
     names = load(str(dictionary)).symbols
     own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
@@ -233,10 +242,8 @@ def test_a_teacher_with_token_types_reads_one_text(tmp_path):
 
 
 def test_texts_that_are_too_long_for_the_teacher_are_reported_once(tmp_path, text, capfd):
-    tiny_models.write(tmp_path / "teacher", "bert", "encoder")
-    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
-    dictionary = text / "corpus/dict.txt"
-    teacher = teachers.open_teacher(tmp_path / "converted/model.pt", dictionary, torch.device("cpu"), "fp32")
+    _, path = converted(tmp_path, "bert")
+    teacher = opened(path, text / "corpus/dict.txt")
     short, long = np.array([0, 7, 2]), np.array([0, *[7, 8, 9] * 40, 2])
     teacher.read([short])
     assert "warning" not in capfd.readouterr().err
@@ -255,10 +262,7 @@ def test_texts_that_are_too_long_for_the_teacher_are_reported_once(tmp_path, tex
         (["--text-weight", "-1"], "--text-weight -1"),
     ],
 )
-def test_flags_that_build_no_student_are_errors_before_the_teacher_reads(
-    tmp_path, monkeypatch, text, wrong, named
-):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_flags_that_build_no_student_are_errors_before_the_teacher_reads(tmp_path, text, wrong, named):
     write_teacher(tmp_path, text)
     printed = distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, *wrong], code=1)
     assert named in printed
@@ -267,17 +271,20 @@ def test_flags_that_build_no_student_are_errors_before_the_teacher_reads(
 
 
 @pytest.mark.parametrize(("tokens", "part"), [(10**9, False), (100, True), (None, False)])
-def test_the_plan_has_what_the_teacher_reads(text, tokens, part):
-    recipe = Recipe("r", ("--task", "distillation", "--tokens-per-sample", "24"))
+def test_the_plan_has_what_the_teacher_reads_and_the_tokens_of_an_update(text, tokens, part):
+    """Documents are shorter than --tokens-per-sample, so an update has fewer tokens than a full batch."""
+    recipe = Recipe("r", ("--task", "distillation", "--batch-size", "4", "--tokens-per-sample", "24"))
     (note,) = reading_note(recipe, tokens, text / "corpus")
     sizes = task_of(text / "corpus").texts("train", str(text / "corpus")).sizes
     assert f"{sizes.sum():,} tokens" in note
     assert ("smaller text" in note) == part
+    assert 4 < sizes.mean() < 24
+    assert tokens_per_update(recipe, text / "corpus") == round(4 * sizes.mean())
+    assert tokens_per_update(recipe) == 4 * 24
 
 
 @pytest.mark.long
-def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkeypatch, text):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, text):
     model = tiny_models.write(tmp_path / "teacher", "bert", "encoder")
     assert "a vector for every text" in distilled(tmp_path, text, tmp_path / "teacher")
     vectors = TeacherVectors(tmp_path / "out/teacher", "train")
@@ -294,8 +301,7 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkey
 
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
-def test_a_left_to_right_student(tmp_path, monkeypatch, text, arch):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_a_left_to_right_student(tmp_path, text, arch):
     write_teacher(tmp_path, text)
     distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, "--arch", arch])
     found = read_checkpoint(tmp_path / "out/model.pt")
@@ -304,9 +310,8 @@ def test_a_left_to_right_student(tmp_path, monkeypatch, text, arch):
 
 
 @pytest.mark.long
-def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
+def test_a_student_starts_from_a_checkpoint(tmp_path, text):
     """With --start, the student has its weights instead of the teacher's embeddings."""
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
     write_start(tmp_path / "first/start.pt", text)  # the only checkpoint of the folder
     no_change = [*STUDENT, "--lr", "1e-30"]
@@ -327,10 +332,7 @@ def test_a_student_starts_from_a_checkpoint(tmp_path, monkeypatch, text):
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(
-    tmp_path, monkeypatch, text, beside
-):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(tmp_path, text, beside, capfd):
     write_teacher(tmp_path, text)
     state = torch.load(write_start(tmp_path / "start.pt", text), weights_only=False)
     lines = (text / "corpus/dict.txt").read_text("utf-8").splitlines()
@@ -339,16 +341,17 @@ def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(
     else:
         state["model"] = {name: w[:-1] if len(w) > len(lines) else w for name, w in state["model"].items()}
     torch.save(state, tmp_path / "start.pt")
-    printed = distilled(tmp_path, text, "teacher", "--start", "start.pt", code=1)
-    assert "start.pt" in printed
-    assert "dict" in printed
-    assert "Traceback" not in printed
+    words = ["pretrain", "--data", text / "corpus", "--teacher", tmp_path / "teacher", "--tokens", "6k"]
+    words += ["--out", tmp_path / "out", "--start", tmp_path / "start.pt", "--device", "cpu", "--", *STUDENT]
+    assert experiments([str(word) for word in words]) == 1
+    printed = capfd.readouterr()
+    assert "start.pt" in printed.out + printed.err
+    assert "dict" in printed.out + printed.err
     assert not (tmp_path / "out/teacher").exists()
 
 
 @pytest.mark.long
-def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path, monkeypatch, text):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path, text):
     write_teacher(tmp_path, text)
     words = ["--data", text / "corpus", "--out", "out", "--tokens", "1k", "--dry-run", "--start", "teacher"]
     printed = pretrain(*words, cwd=tmp_path, code=1)
@@ -367,7 +370,7 @@ def test_a_run_is_a_teacher(tmp_path, text):
     make_run(data, tmp_path / "run")
     dictionary = text / "corpus/dict.txt"
     path = tmp_path / "run/checkpoint_best.pt"
-    teacher = teachers.open_teacher(path, dictionary, torch.device("cpu"), "fp32")
+    teacher = opened(path, dictionary)
     assert teacher.vectors == "texts"
     symbols = ["<s>", "<pad>", "</s>", "<unk>", *load(str(dictionary)).names()]
     row = np.array([0, *(symbols.index(token) for token in ("▁livre", "▁roman") if token in symbols)])
@@ -375,7 +378,7 @@ def test_a_run_is_a_teacher(tmp_path, text):
     assert words
     wanted = open_model(path).text_input.encode([words]).rows
     assert [ids.tolist() for ids in teacher.read([row])] == [ids.tolist() for ids in wanted]
-    same = teachers.open_teacher(path, tmp_path / "own/dict.txt", torch.device("cpu"), "fp32")
+    same = opened(path, tmp_path / "own/dict.txt")
     assert same.vectors == "tokens"
 
 
@@ -385,13 +388,12 @@ def test_a_teacher_without_its_dictionary_is_an_error(tmp_path, text):
     path = shutil.copy(tmp_path / "run/checkpoint_best.pt", tmp_path / "alone/model.pt")
     shutil.rmtree(tmp_path / "own")
     with pytest.raises(teachers.UserError, match=r"model\.pt: as a teacher, it needs its dictionary"):
-        teachers.open_teacher(path, text / "corpus/dict.txt", torch.device("cpu"), "fp32")
+        opened(path, text / "corpus/dict.txt")
 
 
 @pytest.mark.long
-def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
+def test_shards_are_read_one_for_each_epoch(tmp_path, text):
     """Every shard has vectors of its own, and a student trains on all of them."""
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
     model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
     dictionary = str(text / "dict.txt")
@@ -408,16 +410,6 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
     assert len(losses(tmp_path)) >= 2  # one validation after each epoch
 
 
-def test_the_tokens_of_an_update_are_those_of_its_texts(text):
-    """Documents are shorter than --tokens-per-sample, so an update has fewer tokens than a full batch."""
-    recipe = Recipe("r", ("--task", "distillation", "--batch-size", "4", "--tokens-per-sample", "24"))
-    task = task_of(text / "corpus")
-    sizes = task.texts("train", str(text / "corpus")).sizes
-    assert 4 < sizes.mean() < 24
-    assert tokens_per_update(recipe, text / "corpus") == round(4 * sizes.mean())
-    assert tokens_per_update(recipe) == 4 * 24
-
-
 def first_text(model, own, lines):
     """The mean of the teacher's hidden states of a text."""
     inputs = own(" ".join(lines), truncation=True, max_length=32, return_tensors="pt")
@@ -429,11 +421,10 @@ def first_text(model, own, lines):
 def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, of):
     """Complete shards are kept, and the result is that of an uninterrupted reading."""
     write_teacher(tmp_path, text)
-    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    path = tmp_path / "converted/model.pt"
+    convert_back(tmp_path / "teacher", path)
     task = task_of(text / "corpus")
-    teacher = teachers.open_teacher(
-        tmp_path / "converted/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
-    )
+    teacher = opened(path, text / "corpus/dict.txt")
     teacher = teacher if of == TOKENS else replace(teacher, ids=None)
     monkeypatch.setattr(teachers, "SHARD_TOKENS", 200)
     teachers.write_vectors(teacher, task, tmp_path / "whole", ["train", "valid"], {"of": "this"})
@@ -453,8 +444,8 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, 
     assert calls[:4] == ["train-00000", "train-00001", "train-00002", "train-00002"]
     for split in ("train", "valid"):
         one, other = (TeacherVectors(tmp_path / name, split) for name in ("whole", "parts"))
-        assert one.texts == other.texts > 1
-        assert all(np.array_equal(one[i], other[i]) for i in range(one.texts))
+        assert len(one) == len(other) > 1
+        assert all(np.array_equal(one[i], other[i]) for i in range(len(one)))
     with pytest.raises(teachers.UserError, match="another teacher or other text"):
         teachers.write_vectors(teacher, task, tmp_path / "parts", ["train"], {"of": "other"})
     record = json.loads((tmp_path / "parts" / RECORD).read_text(encoding="utf-8"))
@@ -477,10 +468,7 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, 
 
 
 @pytest.mark.long
-def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text, caplog):
-    for logger in ("fairseq", "roberta_small"):  # whose levels the command sets; they are restored
-        caplog.set_level(logging.WARNING, logger)
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     write_teacher(tmp_path, text)
     calls, original = [], teachers._write_shard
@@ -504,9 +492,8 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
 
 
 @pytest.mark.long
-def test_a_resumed_student_is_that_of_an_uninterrupted_run(tmp_path, monkeypatch, text):
+def test_a_resumed_student_is_that_of_an_uninterrupted_run(tmp_path, text):
     """The projection to the teacher's width, which is not part of the model, is resumed with it."""
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
     student = [*STUDENT, "--save-interval-updates", "10", "--keep-interval-updates", "-1"]
     distilled(tmp_path, text, "teacher", tokens="2k", student=student)
@@ -524,12 +511,10 @@ def test_a_resumed_student_is_that_of_an_uninterrupted_run(tmp_path, monkeypatch
             torch.testing.assert_close(found[part][name], weight, atol=1e-6, rtol=0)
 
 
-def test_a_recipe_and_a_teacher_belong_together(tmp_path, text):
-    printed = pretrain(
-        "--data", text / "corpus", "--out", tmp_path / "out", "--recipe", "distill", "--tokens", "6k",
-        cwd=tmp_path, code=1,
-    )  # fmt: skip
-    assert "--teacher" in printed
+def test_a_recipe_and_a_teacher_belong_together(tmp_path, text, capfd):
+    words = ["--data", str(text / "corpus"), "--out", str(tmp_path / "out"), "--recipe", "distill"]
+    assert experiments(["pretrain", *words, "--tokens", "6k"]) == 1
+    assert "--teacher" in capfd.readouterr().err
 
 
 def test_means_of_texts():

@@ -7,24 +7,21 @@ W + alpha / r * B A, with B (out, r) initialized to zero and A (r, in) at random
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder
-from roberta_small.experiments.methods.lora.settings import LoraSettings
+from roberta_small.experiments.methods.lora.settings import ADAPTER, BASE, LoraSettings
 
 TOLERANCE = {32: 1e-4, 16: 5e-2, 4: 5e-2}
 """Bits of the weights -> largest difference relative to the largest logit that rounding explains."""
 WEIGHTS = "adapter_model.safetensors"
-BASE, ADAPTER = "base", "adapter"
-"""Folders of a run: the initial weights, the trained adapter."""
 
 
 @dataclass(frozen=True)
@@ -56,28 +53,26 @@ def add_adapters(
         task_type=task,
         modules_to_save=list(modules_to_save) or None,
     )
-    with _without_future_warnings():
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # peft uses deprecated names
         return get_peft_model(base, config)
 
 
 def check_targets(base: nn.Module, settings: LoraSettings, without: Sequence[str] = ()) -> None:
-    """Raise `UserError` listing the linear layers of `base` if a target module is not one of them."""
-    known = linear_names(base, without)
+    """Raise `UserError` listing the linear layers of `base` if a target module is not one of them.
+
+    Layers below the modules in `without` do not count.
+    """
+    names = [
+        name.split(".")
+        for name, module in base.named_modules()
+        if isinstance(module, nn.Linear) or type(module).__name__.startswith("Linear")
+    ]
+    known = sorted({parts[-1] for parts in names if not set(parts) & {*without, "lm_head"}})
     if wrong := [name for name in settings.target_modules if name not in known]:
         raise UserError(
             f"--target-modules {' '.join(wrong)}: {type(base).__name__} has no such linear layer; "
             f"choose from {', '.join(known)}"
         )
-
-
-def linear_names(model: nn.Module, without: Sequence[str] = ()) -> list[str]:
-    """Last parts of the names of the linear layers, without those below the modules in `without`."""
-    names = [
-        name.split(".")
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) or type(module).__name__.startswith("Linear")
-    ]
-    return sorted({parts[-1] for parts in names if not set(parts) & {*without, "lm_head"}})
 
 
 def count(model: nn.Module) -> Parameters:
@@ -98,18 +93,13 @@ def count(model: nn.Module) -> Parameters:
     return Parameters(trainable, total)
 
 
-def save(model: PeftModel, folder: Path) -> None:
-    """Write adapter_config.json and adapter_model.safetensors, which contain only what was trained."""
-    # The vocabulary never changes here, and the default "auto" would look up the base on the hub.
-    model.save_pretrained(str(folder), save_embedding_layers=False)
-    (folder / "README.md").unlink(missing_ok=True)  # an empty template
-
-
-def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+def save(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     """Write a model's from_pretrained folder, or only the adapter of a `PeftModel`; complete or absent."""
     with atomic_folder(folder) as new:
         if isinstance(model, PeftModel):
-            save(model, new)
+            # The vocabulary never changes here, and the default "auto" would look up the base on the hub.
+            model.save_pretrained(str(new), save_embedding_layers=False)
+            (new / "README.md").unlink(missing_ok=True)  # an empty template
         else:
             model.save_pretrained(new)
 
@@ -118,18 +108,13 @@ def reload(base: PreTrainedModel, folder: Path) -> PeftModel:
     """Load a saved adapter onto a fresh base, in evaluation mode; raises `UserError` if it is missing."""
     if not (folder / WEIGHTS).is_file():
         raise UserError(f"{folder}: no {WEIGHTS} in it; train the adapter first")
-    with _without_future_warnings():
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # peft uses deprecated names
         return PeftModel.from_pretrained(base, folder).eval()
 
 
-def merge(model: PeftModel) -> PreTrainedModel:
-    """Add the updates to the weights of the base and return that model, without adapters."""
-    return model.merge_and_unload()
-
-
 def merged_classifier(run: Path) -> PreTrainedModel:
-    """The merged model of a run of the method lora, in evaluation mode."""
-    return merge(adapted_classifier(run)).eval()
+    """The model of a run of the method lora with the updates added to its weights, in evaluation mode."""
+    return adapted_classifier(run).merge_and_unload().eval()
 
 
 def adapted_classifier(run: Path) -> PeftModel:
@@ -143,22 +128,12 @@ def adapted_classifier(run: Path) -> PeftModel:
     return reload(model, run / ADAPTER)
 
 
-@torch.inference_mode()
-def largest_difference(
-    logits: Callable[[nn.Module], Tensor], first: nn.Module, second: nn.Module, what: str, *, bits: int = 32
-) -> float:
-    """Largest absolute difference between the `logits` of two models.
+def largest_difference(trained: Tensor, found: Tensor, what: str, *, bits: int = 32) -> float:
+    """Largest absolute difference between the logits of the trained model and those of `what`.
 
-    `what` describes the second one in the error message. Raises `RuntimeError` if the difference exceeds
-    `TOLERANCE[bits]`, relative to the largest logit.
+    Raises `RuntimeError` if it exceeds `TOLERANCE[bits]`, relative to the largest logit.
     """
-    one, other = logits(first).float(), logits(second).float()
-    difference = float((one - other).abs().max())
-    if not difference <= TOLERANCE[bits] * max(1.0, float(one.abs().max())):
+    difference = float((trained.float() - found.float()).abs().max())
+    if not difference <= TOLERANCE[bits] * max(1.0, float(trained.float().abs().max())):
         raise RuntimeError(f"{what}: logits differ by {difference:.3g} from those of the trained model")
     return difference
-
-
-def _without_future_warnings() -> warnings.catch_warnings:
-    """Silence the warnings of peft, which uses deprecated names of Transformers."""
-    return warnings.catch_warnings(action="ignore", category=FutureWarning)

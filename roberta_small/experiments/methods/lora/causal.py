@@ -1,9 +1,9 @@
 """LoRA of a causal language model on questions and answers.
 
 The defaults are those of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates. With
-bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA). Some questions are held out: the perplexity
-of their answers is measured before and after training. Some answers are written by the base and by the
-trained model. Writes OUT/lora-causal/NAME/seedN:
+bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA). A tenth of the questions is held out: the
+perplexity of their answers is measured before and after training. Some answers are written by the base and by
+the trained model. Writes OUT/lora-causal/NAME/seedN:
 
     manifest.json      as for every run; also trainable_parameters, parameters, peak_memory_bytes, perplexity
     adapter/           adapter_model.safetensors and adapter_config.json
@@ -20,28 +20,33 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import random
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.cli import SettingsParser, fraction, integer, positive, positive_number
+from roberta_small.common.cli import SettingsParser, integer, positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256, shown_path
 from roberta_small.experiments.inputs.files import fingerprint_data, require_writable
 from roberta_small.experiments.methods import Command, Method
-from roberta_small.experiments.methods.lora.settings import LoraSettings, add_lora, lora_settings
-from roberta_small.experiments.methods.transformers.run_folder import PACKAGES
+from roberta_small.experiments.methods.lora.settings import (
+    ADAPTER,
+    MERGED,
+    RESULTS,
+    Hyperparameters,
+    add_hyperparameters,
+    hyperparameters,
+)
+from roberta_small.experiments.methods.transformers.method import PACKAGES
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import MAX_SEED, Settings, add_execution, execution
 from roberta_small.experiments.sweep import PACKAGES as FAIRSEQ
 from roberta_small.experiments.sweep import Sweep, Training, run_below
 
-DEFAULTS = LoraSettings(rank=16, alpha=32, dropout=0.05, target_modules=("query_key_value",))
 MODEL = "bigscience/bloom-560m"
-ADAPTER, MERGED, RESULTS = "adapter", "merged", "results.json"
+FIXED = ("--accumulation", "4", "--warmup-share", "0.05", "--valid-share", "0.1")
+"""The constants of `causal_run`, as they are in the manifests of version 1, in which they were options."""
 RECORDED = ("precision", "trainable_parameters", "parameters", "peak_memory_bytes", "perplexity")
 """Keys of results.json that are also in the manifest."""
 NEW_TOKENS = 200
@@ -54,72 +59,6 @@ EXAMPLES = """examples:
   roberta-small lora-causal --sample demo/faq
   roberta-small lora-causal --model demo/faq/bloom --data demo/faq/faq.json --answer-only --lr 5e-3
 """
-TRAINING: tuple[tuple[str, Any, Any, str], ...] = (
-    ("steps", positive, 80, "updates"),
-    ("batch-size", positive, 1, "pairs in a batch"),
-    ("accumulation", positive, 4, "batches per update"),
-    ("lr", positive_number, 2e-4, "learning rate, cosine decay to 0"),
-    ("warmup-share", fraction, 0.05, "fraction of the updates with warm-up"),
-    ("max-length", positive, 512, "maximum number of tokens per question-answer pair"),
-    ("valid-share", fraction, 0.1, "fraction of questions held out"),
-)
-"""Option, type, default and meaning of the settings of training."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hyperparameters:
-    """What determines a run, with its data, base and seed."""
-
-    lora: LoraSettings
-    steps: int
-    batch_size: int
-    accumulation: int
-    lr: float
-    warmup_share: float
-    max_length: int
-    valid_share: float
-    answer_only: bool
-    precision: str
-
-    def words(self) -> list[str]:
-        """The options of `add_hyperparameters`."""
-        words = self.lora.words()
-        for name, value in vars(self).items():
-            flag = f"--{name.replace('_', '-')}"
-            if isinstance(value, bool):
-                words += [flag] if value else []
-            elif not isinstance(value, LoraSettings):
-                words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
-        return words
-
-
-def add_hyperparameters(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Hyperparameters`."""
-    add_lora(parser, DEFAULTS)
-    group = parser.add_argument_group("training (defaults: those of the published reports)")
-    for option, kind, default, meaning in TRAINING:
-        group.add_argument(f"--{option}", type=kind, default=default, help=f"{meaning} (%(default)s)")
-    group.add_argument("--answer-only", action="store_true", help="compute the loss only on the answers")
-    group.add_argument(
-        "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
-        help="precision of the base model (auto: on a GPU 4 bits with bitsandbytes, else bf16; on a CPU "
-        "fp32)",
-    )  # fmt: skip
-
-
-def hyperparameters(options: argparse.Namespace) -> Hyperparameters:
-    """The values of `add_hyperparameters`."""
-    names = [option.replace("-", "_") for option, *_ in TRAINING]
-    given = {name: getattr(options, name) for name in (*names, "answer_only", "precision")}
-    return Hyperparameters(lora=lora_settings(options), **given)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A question and its answer."""
-
-    question: str
-    answer: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,23 +138,23 @@ class LoraCausal(Method):
 
     def sweep(self, settings: CausalSettings, data: Path) -> Sweep:
         """The run; data, tokenizer and architecture are loaded once to find what is wrong with them."""
+        from roberta_small.experiments.methods.lora import causal_run  # imports torch
+
         own = settings.hyperparameters
-        train, valid = split(read_pairs(data), own.valid_share, settings.seed)
+        pairs = causal_run.read_pairs(data)
+        causal_run.split(pairs, settings.seed)
         require_writable(settings.out)
         if own.precision == "4bit" and importlib.util.find_spec("bitsandbytes") is None:
             raise UserError("--precision 4bit: bitsandbytes is not installed; pip install bitsandbytes")
-        from roberta_small.experiments.methods.lora import causal_run  # imports torch
-
         base = causal_run.find_folder(settings.model)
-        causal_run.check(base, own, [*train, *valid])
+        causal_run.check(base, own, pairs)
         words = tuple(own.words())
-        limits = ("--max-update", str(own.steps), "--valid-subset", "valid")
-        recipe = Recipe(self.name, limits)
+        recipe = Recipe(self.name, ("--max-update", str(own.steps), "--valid-subset", "valid"))
         weights = " ".join(sha256(path) for path in sorted(base.glob("*.safetensors")))
         identity = {
             "data": fingerprint_data(data.parent, [data.name]),
             "checkpoint": {"path": settings.model, "sha256": weights},
-            "recipe_flags": list(words),
+            "recipe_flags": [*words, *FIXED],
         }
         run = run_below(settings.out, self.name, settings.name, settings.seed, base)
         return Sweep(
@@ -231,16 +170,16 @@ class LoraCausal(Method):
         settings: CausalSettings = sweep.settings
         base = training.run.checkpoint
         assert base is not None
-        module = "roberta_small.experiments.methods.lora.causal_run"
+        seed = ("--seed", str(settings.seed))
         argv = (
-            *(sys.executable, "-P", "-m", module, str(sweep.data.absolute())),
-            *("--base", str(base.absolute()), "--save-dir", str(training.run.folder.absolute())),
-            *("--seed", str(settings.seed), *(("--cpu",) if cpu else ()), *training.flags),
+            *(sys.executable, "-P", "-m", "roberta_small.experiments.methods.lora.causal_run"),
+            *(str(sweep.data.absolute()), "--base", str(base.absolute())),
+            *("--save-dir", str(training.run.folder.absolute()), *seed),
+            *(*(("--cpu",) if cpu else ()), *training.flags),
         )
         shown = (
             *("roberta-small", "lora-causal", "--data", shown_path(sweep.data), "--model", settings.model),
-            *("--out", shown_path(settings.out), "--seed", str(settings.seed), "--name", settings.name),
-            *training.flags,
+            *("--out", shown_path(settings.out), *seed, "--name", settings.name, *training.flags),
         )
         return Command(argv, shown)
 
@@ -250,83 +189,30 @@ class LoraCausal(Method):
 
         settings: CausalSettings = sweep.settings
         results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-        base = sweep.trainings[0].run.checkpoint
-        assert base is not None
-        model = causal_run.Base(base, settings.device, settings.hyperparameters.precision)
+        checkpoint = sweep.trainings[0].run.checkpoint
+        assert checkpoint is not None
+        base = causal_run.Base.open(checkpoint, settings.device, settings.hyperparameters.precision)
         if "answers" not in results or settings.ask or settings.new_tokens:
-            _, held_out = split(read_pairs(sweep.data), settings.hyperparameters.valid_share, settings.seed)
+            _, held_out = causal_run.split(causal_run.read_pairs(sweep.data), settings.seed)
             questions = settings.ask or [pair.question for pair in held_out[:QUESTIONS]]
             new_tokens = settings.new_tokens or NEW_TOKENS
-            results["answers"] = causal_run.answer(model, folder, questions, new_tokens, settings.seed)
+            results["answers"] = causal_run.answer(base, folder, questions, new_tokens, settings.seed)
             atomic_write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
         if settings.merge and not (folder / MERGED).is_dir():
-            difference = causal_run.merge(model, folder)
+            difference = causal_run.merge(base, folder)
             print(f"{folder / MERGED}: merged; largest difference of a logit {difference:.2g}")
-        print(report(results))
+        trained, total = results["trainable_parameters"], results["parameters"]
+        perplexity = results["perplexity"]
+        print(
+            f"trainable parameters: {trained:,} of {total:,} ({100 * trained / total:.4g} %); "
+            f"base in {results['base_bits']} bits\n"
+            f"perplexity of {results['valid_pairs']} held-out answers: {perplexity['before']:.4g} before, "
+            f"{perplexity['after']:.4g} after\n"
+            f"adapter reloaded: largest difference of a logit {results['reloaded_difference']:.2g}"
+        )
+        for asked in results["answers"]:
+            print(f"\n? {asked['question']}\n  before: {asked['before']}\n  after:  {asked['after']}")
         return {key: results[key] for key in RECORDED if key in results}
 
 
 METHOD = LoraCausal()
-
-
-def report(results: dict[str, Any]) -> str:
-    """Parameters, perplexities and answers of a run as text."""
-    trained, total = results["trainable_parameters"], results["parameters"]
-    perplexity = results["perplexity"]
-    lines = [
-        f"trainable parameters: {trained:,} of {total:,} ({100 * trained / total:.4g} %); "
-        f"base in {results['base_bits']} bits",
-        f"perplexity of {results['valid_pairs']} held-out answers: {perplexity['before']:.4g} before, "
-        f"{perplexity['after']:.4g} after",
-        f"adapter reloaded: largest difference of a logit {results['reloaded_difference']:.2g}",
-    ]
-    for asked in results["answers"]:
-        lines += ["", f"? {asked['question']}", f"  before: {asked['before']}", f"  after:  {asked['after']}"]
-    return "\n".join(lines)
-
-
-def read_pairs(path: Path) -> list[Pair]:
-    """All pairs of a JSON file, in order.
-
-    Raises `UserError` naming file and entry if the file is not JSON or not a list of objects, or if a
-    question or answer is missing, empty or not a string.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON in UTF-8 ({error}); correct the file") from None
-    entries = content.get("questions") if isinstance(content, dict) else content
-    if not isinstance(entries, list) or not entries:
-        raise UserError(
-            f'{path}: contains no pairs; write {{"questions": [{{"question": "…", "answer": "…"}}, …]}}'
-        )
-    return [_pair(f"{path}, entry {number}", entry) for number, entry in enumerate(entries, start=1)]
-
-
-def _pair(where: str, entry: object) -> Pair:
-    if not isinstance(entry, dict):
-        raise UserError(f"{where}: not an object with 'question' and 'answer'; correct or remove it")
-    for key in ("question", "answer"):
-        if not isinstance(entry.get(key), str) or not entry[key].strip():
-            raise UserError(
-                f"{where}: '{key}' is missing, empty or not a string; correct or remove the entry"
-            )
-    return Pair(entry["question"].strip(), entry["answer"].strip())
-
-
-def split(pairs: Sequence[Pair], valid_share: float, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Training and held-out pairs; pairs with the same question stay together.
-
-    Raises `UserError` if either part would be empty.
-    """
-    questions = sorted({pair.question.casefold() for pair in pairs})
-    random.Random(seed).shuffle(questions)
-    held_out = set(questions[: round(len(questions) * valid_share)])
-    train = [pair for pair in pairs if pair.question.casefold() not in held_out]
-    valid = [pair for pair in pairs if pair.question.casefold() in held_out]
-    if not train or not valid:
-        raise UserError(
-            f"--valid-share {valid_share:g} of {len(questions)} different questions: {len(train)} pairs "
-            f"remain for training and {len(valid)} for validation; use more pairs or another fraction"
-        )
-    return train, valid

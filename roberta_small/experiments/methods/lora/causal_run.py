@@ -10,18 +10,18 @@ it is used there only on request.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import json
 import logging
 import math
+import random
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from huggingface_hub import snapshot_download
@@ -48,27 +48,27 @@ from roberta_small.common.files import atomic_folder, atomic_write
 from roberta_small.common.run import TENSORBOARD
 from roberta_small.eval.network import find_device
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.lora.causal import (
+from roberta_small.experiments.methods.lora.settings import (
     ADAPTER,
     MERGED,
     RESULTS,
     Hyperparameters,
-    Pair,
     add_hyperparameters,
     hyperparameters,
-    read_pairs,
-    split,
 )
-from roberta_small.experiments.methods.transformers.run_folder import (
+from roberta_small.experiments.methods.transformers.trainer import (
+    RunLog,
+    log_to_standard_output,
     on_one_device,
     peak_memory_bytes,
 )
-from roberta_small.experiments.methods.transformers.trainer import RunLog, log_to_standard_output
 
 logger = logging.getLogger(__name__)
+ACCUMULATION, WARMUP, HELD_OUT = 4, 0.05, 0.1
+"""Batches of an update, fraction of the updates with warm-up, fraction of the questions held out."""
+SAMPLING = {"do_sample": True, "temperature": 0.7, "top_p": 0.7, "top_k": 0}
 IGNORED = -100
 """Label of tokens without a loss, as in Transformers."""
-TEMPERATURE, TOP_P = 0.7, 0.7
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 SAFE_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
 """Files that are downloaded from the hub: no pickles, no code."""
@@ -76,8 +76,9 @@ Item = dict[str, list[int]]
 """`input_ids` and `labels` of a pair."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The options of a run."""
+@report_errors
+def main(words: list[str] | None = None) -> None:
+    """Train one run and write its adapter, results.json and event files."""
     parser = argparse.ArgumentParser(prog="causal_run", description=__doc__, allow_abbrev=False)
     parser.add_argument("data", type=Path)
     parser.add_argument("--base", type=Path, required=True)
@@ -85,202 +86,67 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--cpu", action="store_true")
     add_hyperparameters(parser)
-    return parser
-
-
-@report_errors
-def main(words: list[str] | None = None) -> None:
-    """Train one run and write its adapter, results.json and event files."""
-    args = build_parser().parse_args(words)
+    args = parser.parse_args(words)
     log_to_standard_output()
     run, own = args.save_dir, hyperparameters(args)
     (run / RESULTS).unlink(missing_ok=True)
     for name in (ADAPTER, MERGED):
         shutil.rmtree(run / name, ignore_errors=True)
-    base = Base(args.base, "cpu" if args.cpu else "cuda", own.precision)
-    train_pairs, valid_pairs = split(read_pairs(args.data), own.valid_share, args.seed)
-    results = train(base, own, args.seed, train_pairs, valid_pairs, run)
+    base = Base.open(args.base, "cpu" if args.cpu else "cuda", own.precision)
+    results = train(base, own, args.seed, read_pairs(args.data), run)
     atomic_write(run / RESULTS, json.dumps(results, indent=2) + "\n")
 
 
-@dataclass(frozen=True)
-class Base:
-    """A base model: where it is, and how it is loaded."""
+class Pair(NamedTuple):
+    """A question and its answer."""
 
-    folder: Path
-    device_name: str
-    """One of `DEVICES`."""
-    precision: str
-    """A value of --precision."""
-
-    @cached_property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return find_device(self.device_name)
-
-    @property
-    def bits(self) -> int:
-        """Of the weights: 4 (nf4), 16 (bf16) or 32.
-
-        auto is 32 on a CPU, and on a GPU 4 with bitsandbytes, or 16 if it supports bf16.
-        """
-        if self.precision != "auto":
-            return {"4bit": 4, "bf16": 16, "fp32": 32}[self.precision]
-        if self.device.type != "cuda":
-            return 32
-        if importlib.util.find_spec("bitsandbytes") is not None:
-            return 4
-        return 16 if torch.cuda.is_bf16_supported(including_emulation=False) else 32
-
-    @cached_property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer; raises `UserError` as `load_tokenizer`."""
-        return load_tokenizer(self.folder)
-
-    def load(self, bits: int | None = None) -> PreTrainedModel:
-        """The model in evaluation mode; raises `UserError` as `load_model`."""
-        disable_progress_bar()  # of the reading of the file, which takes a second
-        return load_model(self.folder, bits or self.bits, self.device)
+    question: str
+    answer: str
 
 
-def check(folder: Path, own: Hyperparameters, pairs: Sequence[Pair]) -> None:
-    """Raise `UserError` for what would stop a run: tokenizer, length of the pairs, target modules."""
-    encode_pairs(pairs, load_tokenizer(folder), max_length=own.max_length, answer_only=False)
+def read_pairs(path: Path) -> list[Pair]:
+    """All pairs of a JSON file, in order.
+
+    Raises `UserError` naming file and entry if the file is not JSON or not a list of objects, or if a
+    question or answer is missing, empty or not a string.
+    """
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: not a causal language model ({_first_line(error)})") from None
-    adapters.check_targets(model, own.lora)
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON in UTF-8 ({error}); correct the file") from None
+    entries = content.get("questions") if isinstance(content, dict) else content
+    if not isinstance(entries, list) or not entries:
+        raise UserError(
+            f'{path}: contains no pairs; write {{"questions": [{{"question": "…", "answer": "…"}}, …]}}'
+        )
+    pairs = []
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise UserError(
+                f"{path}, entry {number}: not an object with 'question' and 'answer'; correct or remove it"
+            )
+        for key in Pair._fields:
+            if not isinstance(entry.get(key), str) or not entry[key].strip():
+                raise UserError(
+                    f"{path}, entry {number}: '{key}' is missing, empty or not a string; correct or remove "
+                    "the entry"
+                )
+        pairs.append(Pair(entry["question"].strip(), entry["answer"].strip()))
+    return pairs
 
 
-def train(
-    base: Base, own: Hyperparameters, seed: int, train_pairs: list[Pair], valid_pairs: list[Pair], run: Path
-) -> dict[str, Any]:
-    """Train, write adapter/ and tensorboard/ below `run`, and return the content of results.json."""
-    set_seed(seed)
-    encode = functools.partial(encode_pairs, tokenizer=base.tokenizer, max_length=own.max_length)
-    items = encode(train_pairs, answer_only=own.answer_only)
-    # Without the questions, so that runs with and without --answer-only can be compared.
-    valid_items = encode(valid_pairs, answer_only=True)
-    loaded = base.load()
-    if base.bits == 4:
-        loaded = prepare_model_for_kbit_training(loaded)
-    model = adapters.add_adapters(loaded, own.lora, TaskType.CAUSAL_LM)
-    parameters = adapters.count(model)
-    logger.info("%s", parameters)
-    log = RunLog(run / TENSORBOARD)
+def split(pairs: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Training and held-out pairs; pairs with the same question stay together.
 
-    def measure(step: int) -> float:
-        bits = bits_per_token(model, valid_items)
-        log.write("valid", {"loss": bits, "ppl": 2**bits}, step=step, epoch=1)
-        return 2**bits
-
-    before = measure(0)  # B is initialized to zero, so the model with untrained adapters equals the base
-    loss = fit(model, base, own, seed, items, log)
-    log.write("train", {"loss": loss}, step=own.steps, epoch=1, done=1.0)
-    after = measure(own.steps)
-    log.close()
-    peak = peak_memory_bytes(base.device)  # before the check, which loads the base a second time
-    adapters.save(model, run / ADAPTER)
-    difference = _difference(
-        model.eval(),
-        adapters.reload(base.load(), run / ADAPTER),
-        valid_items[0]["input_ids"],
-        f"{run / ADAPTER} reloaded",
-        bits=base.bits,
-    )
-    return {
-        "trainable_parameters": parameters.trainable,
-        "parameters": parameters.total,
-        "base_bits": base.bits,
-        "precision": "fp32" if base.bits == 32 else "bf16",
-        "train_pairs": len(train_pairs),
-        "valid_pairs": len(valid_pairs),
-        "perplexity": {"before": before, "after": after},
-        "reloaded_difference": difference,
-        "peak_memory_bytes": peak,
-    }
-
-
-def answer(
-    base: Base, run: Path, questions: Sequence[str], new_tokens: int, seed: int
-) -> list[dict[str, str]]:
-    """Each `question` with its answers `before` and `after` training: of the base and of a run's adapter."""
-    model = base.load()
-    before = generate(model, base.tokenizer, questions, new_tokens, seed)
-    after = generate(adapters.reload(model, run / ADAPTER), base.tokenizer, questions, new_tokens, seed)
-    rows = zip(questions, before, after, strict=True)
-    return [{"question": question, "before": old, "after": new} for question, old, new in rows]
-
-
-def merge(base: Base, run: Path) -> float:
-    """Write merged/, a model folder without adapters, from a run's adapter and the base in full precision.
-
-    Returns the largest difference of a logit between the reloaded folder and base with adapter.
+    Raises `UserError` if there is only one question.
     """
-
-    def adapted() -> PeftModel:
-        return adapters.reload(base.load(bits=32), run / ADAPTER)
-
-    with atomic_folder(run / MERGED) as folder:
-        adapters.merge(adapted()).save_pretrained(folder)
-        base.tokenizer.save_pretrained(folder)
-        ids = base.tokenizer("<human>: ?", add_special_tokens=False)["input_ids"]
-        return _difference(adapted(), load_model(folder, 32, base.device), ids, str(run / MERGED))
-
-
-def fit(
-    model: PeftModel, base: Base, own: Hyperparameters, seed: int, items: list[Item], log: RunLog
-) -> float:
-    """Train with linear warm-up, cosine decay and AdamW (paged, in 8 bits, for a 4-bit base on a GPU).
-
-    Returns the mean loss of the updates in bits per token.
-    """
-    arguments = TrainingArguments(
-        output_dir="unused",  # nothing is saved
-        max_steps=own.steps,
-        per_device_train_batch_size=own.batch_size,
-        gradient_accumulation_steps=own.accumulation,
-        learning_rate=own.lr,
-        lr_scheduler_type="cosine",
-        warmup_steps=math.ceil(own.warmup_share * own.steps),
-        optim="paged_adamw_8bit" if base.bits == 4 and base.device.type == "cuda" else "adamw_torch",
-        bf16=base.bits != 32,
-        use_cpu=base.device.type == "cpu",
-        seed=seed,
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        report_to=[],
-        remove_unused_columns=False,
-    )
-    on_one_device(arguments)
-    model.config.use_cache = False
-    trainer = Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=cast("torch.utils.data.Dataset", items),
-        data_collator=DataCollatorForSeq2Seq(base.tokenizer),
-        callbacks=[_LossLog(log)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    result = trainer.train()
-    model.config.use_cache = True
-    return result.training_loss / math.log(2)
-
-
-class _LossLog(TrainerCallback):
-    """Logs the training loss of each update in bits per token."""
-
-    def __init__(self, log: RunLog) -> None:
-        self._log = log
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if "loss" in kwargs["logs"]:
-            bits, done = kwargs["logs"]["loss"] / math.log(2), state.global_step / state.max_steps
-            self._log.write("train_inner", {"loss": bits}, step=state.global_step, epoch=1, done=done)
+    questions = sorted({pair.question.casefold() for pair in pairs})
+    if len(questions) < 2:
+        raise UserError("one question: one must remain for training, and one is held out; use more pairs")
+    random.Random(seed).shuffle(questions)
+    held_out = set(questions[: max(1, round(len(questions) * HELD_OUT))])
+    train = [pair for pair in pairs if pair.question.casefold() not in held_out]
+    return train, [pair for pair in pairs if pair.question.casefold() in held_out]
 
 
 def prompt(question: str) -> str:
@@ -311,61 +177,6 @@ def encode_pairs(
     return items
 
 
-@torch.inference_mode()
-def bits_per_token(model: nn.Module, items: Sequence[Item]) -> float:
-    """Mean cross-entropy in bits of the tokens whose label is not `IGNORED`: log2 of the perplexity."""
-    model.eval()
-    device = next(model.parameters()).device
-    nats, tokens = 0.0, 0
-    for item in items:
-        ids_1L, labels_1L = (torch.tensor([item[key]], device=device) for key in ("input_ids", "labels"))
-        # A token is predicted from the previous ones, so the first has no prediction.
-        if predicted := int((labels_1L[:, 1:] != IGNORED).sum()):
-            nats += predicted * float(model(input_ids=ids_1L, labels=labels_1L).loss)
-            tokens += predicted
-    return nats / max(tokens, 1) / math.log(2)
-
-
-@torch.inference_mode()
-def generate(
-    model: PreTrainedModel | PeftModel,
-    tokenizer: PreTrainedTokenizerBase,
-    questions: Sequence[str],
-    new_tokens: int,
-    seed: int,
-) -> list[str]:
-    """An answer to each question, sampled (temperature 0.7, top-p 0.7) with a seed for each question."""
-    model.eval()
-    # Models inherit or delegate to `GenerationMixin.generate`, which neither of their classes declares.
-    generate_ids = cast("Callable[..., torch.Tensor]", model.generate)
-    device = next(model.parameters()).device
-    answers = []
-    for number, question in enumerate(questions):
-        ids = torch.tensor([tokenizer(prompt(question), add_special_tokens=False).input_ids], device=device)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed + number)
-            generated = generate_ids(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=new_tokens,
-                do_sample=True,
-                temperature=TEMPERATURE,
-                top_p=TOP_P,
-                top_k=0,
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
-            )
-        answers.append(str(tokenizer.decode(generated[0, ids.shape[1] :], skip_special_tokens=True)).strip())
-    return answers
-
-
-def _difference(one: Any, other: Any, ids: Sequence[int], what: str, *, bits: int = 32) -> float:
-    def logits(model: Any) -> torch.Tensor:
-        return model(input_ids=torch.tensor([ids], device=next(model.parameters()).device)).logits
-
-    return adapters.largest_difference(logits, one, other, what, bits=bits)
-
-
 def find_folder(model: str) -> Path:
     """The folder `model`, or a download of the model of that name from the Hugging Face hub.
 
@@ -389,10 +200,8 @@ def find_folder(model: str) -> Path:
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a model; raises `UserError` if it is missing or has no end-of-text token."""
-    try:
+    with _readable(folder, "the tokenizer cannot be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, padding_side="right")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: the tokenizer cannot be loaded ({_first_line(error)})") from None
     if tokenizer.eos_token_id is None:
         raise UserError(f"{folder}: the tokenizer has no end-of-text token, so answers cannot be terminated")
     if tokenizer.pad_token_id is None:
@@ -400,34 +209,232 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_model(folder: Path, bits: int, device: torch.device) -> PreTrainedModel:
-    """The model in evaluation mode on the device; raises `UserError` if it cannot be loaded."""
-    options: dict[str, Any] = {"dtype": torch.bfloat16 if bits == 16 else torch.float32}
-    if bits == 4:
-        quantized = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.bfloat16,
-        )
-        options = {"quantization_config": quantized, "device_map": {"": device}}
+@contextmanager
+def _readable(folder: Path, problem: str) -> Iterator[None]:
+    """Safetensors and Transformers raise many types for corrupt files and unknown architectures."""
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, **options
-        )
-        if bits != 4:
-            module: nn.Module = model  # the decorator of Transformers around `to` has no usable type
-            module.to(device)
-        return model.eval()
+        yield
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
-        # safetensors and Transformers raise many types for corrupt files and unknown architectures.
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise UserError(f"{folder}: not a causal language model ({_first_line(error)})") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{folder}: {problem} ({reason})") from None
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def check(folder: Path, own: Hyperparameters, pairs: Sequence[Pair]) -> None:
+    """Raise `UserError` for what would stop a run: tokenizer, length of the pairs, target modules."""
+    encode_pairs(pairs, load_tokenizer(folder), max_length=own.max_length, answer_only=False)
+    with _readable(folder, "not a causal language model"), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    adapters.check_targets(model, own.lora)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base model: where it is, and how it is loaded."""
+
+    folder: Path
+    device: torch.device
+    bits: int
+    """Of the weights: 4 (nf4), 16 (bf16) or 32."""
+    tokenizer: PreTrainedTokenizerBase
+
+    @classmethod
+    def open(cls, folder: Path, device: str, precision: str) -> Base:
+        """`precision` auto is fp32 on a CPU; on a GPU 4 bits with bitsandbytes, else bf16 if it supports it.
+
+        `device` is one of `DEVICES`. Raises `UserError` as `load_tokenizer`.
+        """
+        found, bits = find_device(device), {"4bit": 4, "bf16": 16, "fp32": 32}.get(precision, 32)
+        if precision == "auto" and found.type == "cuda":
+            if importlib.util.find_spec("bitsandbytes") is not None:
+                bits = 4
+            elif torch.cuda.is_bf16_supported(including_emulation=False):
+                bits = 16
+        return cls(folder, found, bits, load_tokenizer(folder))
+
+    def load(self) -> PreTrainedModel:
+        """The model in evaluation mode on the device; raises `UserError` if it cannot be loaded."""
+        disable_progress_bar()  # of the reading of the file, which takes a second
+        options: dict[str, Any] = {"dtype": torch.bfloat16 if self.bits == 16 else torch.float32}
+        if self.bits == 4:
+            quantized = BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=torch.bfloat16,
+            )
+            options = {"quantization_config": quantized, "device_map": {"": self.device}}
+        with _readable(self.folder, "not a causal language model"):
+            model = AutoModelForCausalLM.from_pretrained(
+                self.folder, local_files_only=True, use_safetensors=True, **options
+            )
+        if self.bits != 4:
+            module: nn.Module = model  # the decorator of Transformers around `to` has no usable type
+            module.to(self.device)
+        return model.eval()
+
+
+def train(base: Base, own: Hyperparameters, seed: int, pairs: Sequence[Pair], run: Path) -> dict[str, Any]:
+    """Train, write adapter/ and tensorboard/ below `run`, and return the content of results.json."""
+    train_pairs, valid_pairs = split(pairs, seed)
+    set_seed(seed)
+    items = encode_pairs(train_pairs, base.tokenizer, max_length=own.max_length, answer_only=own.answer_only)
+    # Without the questions, so that runs with and without --answer-only can be compared.
+    valid_items = encode_pairs(valid_pairs, base.tokenizer, max_length=own.max_length, answer_only=True)
+    loaded = base.load()
+    if base.bits == 4:
+        loaded = prepare_model_for_kbit_training(loaded)
+    model = adapters.add_adapters(loaded, own.lora, TaskType.CAUSAL_LM)
+    parameters = adapters.count(model)
+    logger.info("%s", parameters)
+    log = RunLog(run / TENSORBOARD)
+    perplexity: dict[str, float] = {}
+    # B is initialized to zero, so the model with untrained adapters equals the base.
+    for when, step in (("before", 0), ("after", own.steps)):
+        if step:
+            fit(model, base, own, seed, items, log)
+        bits = bits_per_token(model, valid_items)
+        perplexity[when] = 2**bits
+        log.write("valid", {"loss": bits, "ppl": 2**bits}, step=step, epoch=1)
+    log.close()
+    peak = peak_memory_bytes(base.device)  # before the check, which loads the base a second time
+    adapters.save(model, run / ADAPTER)
+    ids, reloaded = valid_items[0]["input_ids"], adapters.reload(base.load(), run / ADAPTER)
+    what = f"{run / ADAPTER} reloaded"
+    difference = adapters.largest_difference(logits(model, ids), logits(reloaded, ids), what, bits=base.bits)
+    return {
+        "trainable_parameters": parameters.trainable,
+        "parameters": parameters.total,
+        "base_bits": base.bits,
+        "precision": "fp32" if base.bits == 32 else "bf16",
+        "train_pairs": len(train_pairs),
+        "valid_pairs": len(valid_pairs),
+        "perplexity": perplexity,
+        "reloaded_difference": difference,
+        "peak_memory_bytes": peak,
+    }
+
+
+def fit(
+    model: PeftModel, base: Base, own: Hyperparameters, seed: int, items: list[Item], log: RunLog
+) -> None:
+    """Train with linear warm-up, cosine decay and AdamW (paged, in 8 bits, for a 4-bit base on a GPU).
+
+    Logs the loss of each update, and their mean, in bits per token.
+    """
+    arguments = TrainingArguments(
+        output_dir="unused",  # nothing is saved
+        max_steps=own.steps,
+        per_device_train_batch_size=own.batch_size,
+        gradient_accumulation_steps=ACCUMULATION,
+        learning_rate=own.lr,
+        lr_scheduler_type="cosine",
+        warmup_steps=math.ceil(WARMUP * own.steps),
+        optim="paged_adamw_8bit" if base.bits == 4 and base.device.type == "cuda" else "adamw_torch",
+        bf16=base.bits != 32,
+        use_cpu=base.device.type == "cpu",
+        seed=seed,
+        save_strategy="no",
+        logging_steps=1,
+        disable_tqdm=True,
+        report_to=[],
+        remove_unused_columns=False,
+    )
+    on_one_device(arguments)
+    model.config.use_cache = False
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=cast("torch.utils.data.Dataset", items),
+        data_collator=DataCollatorForSeq2Seq(base.tokenizer),
+        callbacks=[_LossLog(log)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    loss = trainer.train().training_loss
+    model.config.use_cache = True
+    log.write("train", {"loss": loss / math.log(2)}, step=own.steps, epoch=1, done=1.0)
+
+
+@dataclass
+class _LossLog(TrainerCallback):
+    """Logs the training loss of each update in bits per token."""
+
+    log: RunLog
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if "loss" in kwargs["logs"]:
+            bits, done = kwargs["logs"]["loss"] / math.log(2), state.global_step / state.max_steps
+            self.log.write("train_inner", {"loss": bits}, step=state.global_step, epoch=1, done=done)
+
+
+@torch.inference_mode()
+def bits_per_token(model: nn.Module, items: Sequence[Item]) -> float:
+    """Mean cross-entropy in bits of the tokens whose label is not `IGNORED`: log2 of the perplexity."""
+    model.eval()
+    device = next(model.parameters()).device
+    nats, tokens = 0.0, 0
+    for item in items:
+        ids_1L, labels_1L = (torch.tensor([item[key]], device=device) for key in ("input_ids", "labels"))
+        # A token is predicted from the previous ones, so the first has no prediction.
+        if predicted := int((labels_1L[:, 1:] != IGNORED).sum()):
+            nats += predicted * float(model(input_ids=ids_1L, labels=labels_1L).loss)
+            tokens += predicted
+    return nats / max(tokens, 1) / math.log(2)
+
+
+@torch.inference_mode()
+def logits(model: nn.Module, ids: Sequence[int]) -> torch.Tensor:
+    """The logits (1, L, V) of a text."""
+    return model.eval()(input_ids=torch.tensor([ids], device=next(model.parameters()).device)).logits
+
+
+def answer(
+    base: Base, run: Path, questions: Sequence[str], new_tokens: int, seed: int
+) -> list[dict[str, str]]:
+    """Each `question` with its answers `before` and `after` training: of the base and of a run's adapter.
+
+    Answers are sampled, with a seed for each question.
+    """
+    rows = [{"question": question} for question in questions]
+    model: PreTrainedModel | PeftModel = base.load()
+    for when in ("before", "after"):
+        if when == "after":
+            model = adapters.reload(cast("PreTrainedModel", model), run / ADAPTER)
+        # Models inherit or delegate to `GenerationMixin.generate`, which neither of their classes declares.
+        generate = cast("Callable[..., torch.Tensor]", model.generate)
+        for number, row in enumerate(rows):
+            inputs = base.tokenizer(prompt(row["question"]), add_special_tokens=False, return_tensors="pt")
+            ids_1L = inputs["input_ids"].to(base.device)
+            with torch.inference_mode(), torch.random.fork_rng():
+                torch.manual_seed(seed + number)
+                found_1L = generate(
+                    input_ids=ids_1L,
+                    attention_mask=torch.ones_like(ids_1L),
+                    max_new_tokens=new_tokens,
+                    **SAMPLING,
+                    pad_token_id=base.tokenizer.pad_token_id,
+                    eos_token_id=base.tokenizer.eos_token_id,
+                )
+            new_L = found_1L[0, ids_1L.shape[1] :]
+            row[when] = str(base.tokenizer.decode(new_L, skip_special_tokens=True)).strip()
+    return rows
+
+
+def merge(base: Base, run: Path) -> float:
+    """Write merged/, a model folder without adapters, from a run's adapter and the base in full precision.
+
+    Returns the largest difference of a logit between the reloaded folder and base with adapter.
+    """
+    full = replace(base, bits=32)
+    ids = base.tokenizer("<human>: ?", add_special_tokens=False)["input_ids"]
+    model = adapters.reload(full.load(), run / ADAPTER)
+    wanted = logits(model, ids)
+    with atomic_folder(run / MERGED) as folder:
+        model.merge_and_unload().save_pretrained(folder)
+        base.tokenizer.save_pretrained(folder)
+        found = logits(replace(full, folder=folder).load(), ids)
+        return adapters.largest_difference(wanted, found, str(run / MERGED))
 
 
 if __name__ == "__main__":

@@ -20,23 +20,15 @@ in training. In Python:
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common.cli import SettingsParser
-from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
-from roberta_small.experiments.methods.transformers.method import (
-    PRECISION,
-    Transformers,
-    TransformersSettings,
-    add_arguments,
-)
-from roberta_small.experiments.settings import sweep_settings
+from roberta_small.experiments.methods.lora.settings import CLASSIFIER, MERGED, add_lora, lora_settings
+from roberta_small.experiments.methods.transformers.method import Transformers, TransformersSettings
 from roberta_small.experiments.sweep import Sweep
 
-LR = 1e-3
-"""100 times that of the recipe `reference`: the adapters start at zero and are small."""
-MERGED = "merged"
 EXAMPLES = """examples:
   roberta-small train --method lora --data data/books --pretrained pretrained/fr/model.pt
   roberta-small train --method lora --data data/books --pretrained model.pt --rank 4 --lr 5e-4 --arm lora-r4
@@ -50,12 +42,14 @@ class Lora(Transformers):
 
     name = "lora"
     summary = "low-rank adapters, with the Transformers Trainer"
-    defaults = ("--lr", f"{LR:g}")
+    inits = "pretrained"
+    lr = 1e-3  # 100 times that of the recipe `reference`: the adapters start at zero and are small
+    defaults = ("--lr", f"{lr:g}")
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of the method transformers and those of LoRA."""
+        super().add_arguments(parser)
         parser.description, parser.epilog = __doc__, EXAMPLES
-        add_arguments(parser, arm=self.name, inits="pretrained", lr=LR)
         add_lora(parser, CLASSIFIER)
         parser.add_argument(
             "--merge", action="store_true", help="also write the merged model of each finished run"
@@ -63,15 +57,14 @@ class Lora(Transformers):
 
     def settings(self, options: argparse.Namespace) -> TransformersSettings:
         """The settings of the sweep and of the adapters."""
-        common = sweep_settings(options, PRECISION)
-        return TransformersSettings(**vars(common), lora=lora_settings(options), merge=options.merge)
+        return replace(super().settings(options), lora=lora_settings(options), merge=options.merge)
 
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
         """With --merge, write `merged/`."""
         if sweep.settings.merge and not (folder / MERGED).is_dir():
-            from roberta_small.experiments.methods.lora.adapters import merged_classifier, save_model
+            from roberta_small.experiments.methods.lora.adapters import merged_classifier, save
 
-            save_model(merged_classifier(folder), folder / MERGED)
+            save(merged_classifier(folder), folder / MERGED)
             print(f"{folder / MERGED}: written")
         return super().finish(sweep, folder)
 

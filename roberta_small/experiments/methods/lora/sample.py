@@ -17,57 +17,7 @@ from transformers import BloomConfig, BloomForCausalLM, PreTrainedTokenizerFast
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_write
 
-VOCABULARY, LAYERS, HIDDEN, HEADS = 400, 2, 64, 4
-UPDATES, BATCH, LR, SEED = 150, 8, 3e-3, 1
 SPECIALS = ("<unk>", "<s>", "</s>", "<pad>")
-
-
-def write(destdir: Path, updates: int = UPDATES) -> None:
-    """Write faq.json and bloom/ below `destdir`; raises `UserError` if bloom/ exists."""
-    if (destdir / "bloom").exists():
-        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another folder")
-    questions = sample_pairs()
-    tokenizer = train_tokenizer([text for pair in questions for text in pair.values()])
-    model = train_model(tokenizer, [pair["answer"] for pair in questions], updates)
-    atomic_write(
-        destdir / "faq.json", json.dumps({"questions": questions}, indent=2, ensure_ascii=False) + "\n"
-    )
-    with atomic_folder(destdir / "bloom") as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-
-
-def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer, as for BLOOM."""
-    bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator(texts, vocab_size=VOCABULARY, special_tokens=list(SPECIALS), show_progress=False)
-    unk, bos, eos, pad = SPECIALS
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe._tokenizer, unk_token=unk, bos_token=bos, eos_token=eos, pad_token=pad
-    )
-
-
-def train_model(tokenizer: PreTrainedTokenizerFast, texts: list[str], updates: int) -> BloomForCausalLM:
-    """A BLOOM trained from random weights with Adam for `updates` on the texts, each followed by `</s>`."""
-    config = BloomConfig(
-        vocab_size=len(tokenizer), hidden_size=HIDDEN, n_layer=LAYERS, n_head=HEADS,
-        bos_token_id=1, eos_token_id=2, pad_token_id=3,
-    )  # fmt: skip
-    rows = [torch.tensor([*tokenizer(text)["input_ids"], tokenizer.eos_token_id]) for text in texts]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        model = BloomForCausalLM(config).train()
-        optimizer = torch.optim.Adam(model.parameters(), lr=LR)
-        for _ in range(updates):
-            batch = [rows[i] for i in torch.randint(len(rows), (BATCH,))]
-            ids_BL = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=3)
-            mask_BL = (ids_BL != 3).long()
-            loss = model(ids_BL, attention_mask=mask_BL, labels=ids_BL.masked_fill(mask_BL == 0, -100)).loss
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return model.eval()
-
 
 THINGS = {
     "novels": ("three weeks", "ten", "on the ground floor"),
@@ -98,3 +48,38 @@ def sample_pairs() -> list[dict[str, str]]:
         for thing, (time, number, place) in THINGS.items()
         for question, answer in QUESTIONS.items()
     ]  # fmt: skip
+
+
+def write(destdir: Path, updates: int = 150) -> None:
+    """Write faq.json and bloom/, trained for `updates`; raises `UserError` if bloom/ exists."""
+    if (destdir / "bloom").exists():
+        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another folder")
+    pairs = sample_pairs()
+    bpe = ByteLevelBPETokenizer()  # as that of BLOOM
+    texts = [text for pair in pairs for text in pair.values()]
+    bpe.train_from_iterator(texts, vocab_size=400, special_tokens=list(SPECIALS), show_progress=False)
+    unk, bos, eos, pad = SPECIALS
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe._tokenizer, unk_token=unk, bos_token=bos, eos_token=eos, pad_token=pad
+    )
+    config = BloomConfig(
+        vocab_size=len(tokenizer), hidden_size=64, n_layer=2, n_head=4,
+        bos_token_id=1, eos_token_id=2, pad_token_id=3,
+    )  # fmt: skip
+    rows = [torch.tensor([*tokenizer(pair["answer"])["input_ids"], tokenizer.eos_token_id]) for pair in pairs]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = BloomForCausalLM(config).train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+        for _ in range(updates):
+            batch = [rows[i] for i in torch.randint(len(rows), (8,))]
+            ids_BL = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=3)
+            mask_BL = (ids_BL != 3).long()
+            loss = model(ids_BL, attention_mask=mask_BL, labels=ids_BL.masked_fill(mask_BL == 0, -100)).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    atomic_write(destdir / "faq.json", json.dumps({"questions": pairs}, indent=2, ensure_ascii=False) + "\n")
+    with atomic_folder(destdir / "bloom") as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,7 @@ import numpy as np
 from roberta_small.common.cli import OneOrMore, SettingsParser, positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
-from roberta_small.common.label_kinds import (
-    KIND,
-    KINDS,
-    MULTI_LABEL,
-    REGRESSION,
-    SINGLE_LABEL,
-    LabelKind,
-    Labels,
-    Scaling,
-)
+from roberta_small.common.label_kinds import KIND, KINDS, MULTI_LABEL, REGRESSION, Labels, Scaling
 from roberta_small.common.run import TFIDF
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare
@@ -43,8 +33,6 @@ from roberta_small.preprocess.labels import check_line_counts, class_names, read
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 INIT, SEED = "tfidf", 0
-SPLITS = ("train", "valid", "test")
-"""The last one may be missing in a data folder."""
 STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))
 """C, the inverse strength of the L2 penalty: 0.01 to 10,000."""
 RECIPE = Recipe(
@@ -111,11 +99,9 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         help="ignore n-grams that occur in fewer than N training texts (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--sublinear",
-        action=argparse.BooleanOptionalAction,
-        default=True,
+        "--sublinear", action=argparse.BooleanOptionalAction, default=True,
         help="count n occurrences in a text as 1 + log(n) (default)",
-    )
+    )  # fmt: skip
 
 
 def features(options: argparse.Namespace) -> Features:
@@ -191,9 +177,11 @@ class Tfidf(Method):
 
     def sweep(self, settings: TfidfSettings, data: Path) -> Sweep:
         """The one run; the files are read once to find what is wrong with them."""
-        kind = read_folder(data).kind
+        kind = read_folder(data)[1].kind
         run = run_below(settings.out, self.name, INIT, SEED)
         recipe, words = RECIPE.replace(inputs.subset_flags(data.parent)), settings.features.words()
+        # Not recorded: version 1, which counted occurrences, had no such flag.
+        flags = words if settings.features.sublinear else [*words, "--no-sublinear"]
         if not kind.exclusive:
             recipe = recipe.replace(("--best-checkpoint-metric", kind.metric))
         identity = {
@@ -205,7 +193,7 @@ class Tfidf(Method):
         return Sweep(
             settings=settings,
             data=data,
-            trainings=(Training(run, recipe, tuple(words), identity),),
+            trainings=(Training(run, recipe, tuple(flags), identity),),
             recipe=recipe,
             out=settings.out,
             notes=() if settings.source is None else tuple(soft_labels_note(data.parent, used=False)),
@@ -236,104 +224,68 @@ class Split:
     """The examples of one split, line by line."""
 
     texts: list[str]
-    labels: list[str]
-    """Lines of `preprocess.label_cells`."""
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The splits; `classes` are those of train, in the order of the label dictionary, none for regression."""
-
-    train: Split
-    valid: Split
-    test: Split | None
-    """None if there is no test set."""
-    classes: list[str]
-    kind: LabelKind = KINDS[SINGLE_LABEL]
-
-    @cached_property
-    def labels(self) -> Labels:
-        """What the outputs of a model mean; numeric labels are standardized on train."""
-        if self.kind.has_classes:
-            return Labels(self.kind, tuple(self.classes))
-        return Labels(self.kind, scaling=Scaling.of(self.targets(self.train)))
-
-    def targets(self, split: Split) -> Any:
-        """The labels of a split, as in `common.label_kinds`."""
-        if not self.kind.has_classes:
-            return np.array([float(label) for label in split.labels])
-        if self.kind.exclusive:
-            return np.array([self.classes.index(label) for label in split.labels])
-        rows = [classes_in(label, self.kind) for label in split.labels]
-        return np.array([[name in row for name in self.classes] for row in rows], dtype=bool)
-
-    def items(self) -> list[tuple[str, Split]]:
-        """Each split with its name."""
-        found = [(name, getattr(self, name)) for name in SPLITS]
-        return [(name, split) for name, split in found if split is not None]
-
-
-def splits_of(folder: Path) -> list[str]:
-    """The splits of a folder of line files: those of `SPLITS`, without test in data prepared without it."""
-    return list(SPLITS[:2] if inputs.subset_flags(folder.parent) else SPLITS)
+    lines: list[str]
+    """The labels, as lines of `preprocess.label_cells`."""
+    targets: Any
+    """The same as in `common.label_kinds`."""
 
 
 def file_names(folder: Path) -> list[str]:
-    """Names of the files that `read_folder` reads."""
-    return [f"{split}.{kind}" for split in splits_of(folder) for kind in ("input0", "label")]
+    """Names of the files that `read_folder` reads: without test in data prepared without it."""
+    splits = ("train", "valid") if inputs.subset_flags(folder.parent) else ("train", "valid", "test")
+    return [f"{split}.{kind}" for split in splits for kind in ("input0", "label")]
 
 
-def read_folder(folder: Path) -> Splits:
-    """Read train, valid and, if there is one, test.
+def read_folder(folder: Path) -> tuple[dict[str, Split], Labels]:
+    """Read train, valid and, if there is one, test; and what the outputs of a model mean.
 
+    Classes are those of train in the order of the label dictionary. Numbers are standardized on train.
     Raises `UserError` if a file is missing, if texts and labels differ in their number of lines, if there are
     sentence pairs or only one class, and if a class of valid or test does not occur in train.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give the text/ of a data folder")
-    missing = [name for name in file_names(folder) if not (folder / name).is_file()]
-    if missing:
+    if missing := [name for name in file_names(folder) if not (folder / name).is_file()]:
         raise UserError(
             f"{folder}: missing {', '.join(missing)}; give the text/ of a data folder (roberta-small prepare)"
         )
     if (folder / "train.input1").exists():
         raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
-    splits: dict[str, Split] = {name: _read_split(folder, name) for name in splits_of(folder)}
     kind = inputs.label_kind(folder.parent)
-    classes: list[str] = []
-    if kind.has_classes:
-        labels = [label for line in splits["train"].labels for label in classes_in(line, kind)]
-        classes = class_names(dictionary.build(labels))
-    if kind.has_classes and len(classes) < 2:
+    read: dict[str, tuple[list[str], list[str]]] = {}
+    for name in dict.fromkeys(file.partition(".")[0] for file in file_names(folder)):
+        text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
+        if kind.exclusive:
+            lines = list(read_labels(label_path))
+        else:
+            lines = [as_line(row) if kind.has_classes else repr(row) for row in label_rows(label_path, kind)]
+        read[name] = list(read_text_lines(text_path)), lines
+        check_line_counts(text_path, len(read[name][0]), label_path, len(lines))
+    if not kind.has_classes:
+        numbers = {name: np.array([float(line) for line in lines]) for name, (_, lines) in read.items()}
+        splits = {name: Split(*found, numbers[name]) for name, found in read.items()}
+        return splits, Labels(kind, scaling=Scaling.of(numbers["train"]))
+    classes = class_names(
+        dictionary.build([name for line in read["train"][1] for name in classes_in(line, kind)])
+    )
+    if len(classes) < 2:
         raise UserError(
             f"{folder / 'train.label'}: every label is {''.join(classes)}; a classifier needs at least two "
             "classes"
         )
-    for name, split in splits.items():
-        _check_classes(folder, name, split.labels, classes, kind)
-    return Splits(splits["train"], splits["valid"], splits.get("test"), classes, kind)
-
-
-def _read_split(folder: Path, name: str) -> Split:
-    text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
-    kind = inputs.label_kind(folder.parent)
-    if kind.exclusive:
-        labels = list(read_labels(label_path))
-    elif kind.has_classes:
-        labels = [as_line(row) for row in label_rows(label_path, kind)]
-    else:
-        labels = [repr(value) for value in label_rows(label_path, kind)]
-    split = Split(list(read_text_lines(text_path)), labels)
-    check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
-    return split
-
-
-def _check_classes(folder: Path, name: str, lines: list[str], classes: list[str], kind: LabelKind) -> None:
-    known = set(classes)
-    for number, line in enumerate(lines, start=1):
-        for label in classes_in(line, kind):
-            if label not in known:
+    index = {name: number for number, name in enumerate(classes)}
+    splits = {}
+    for name, (texts, lines) in read.items():
+        rows = [classes_in(line, kind) for line in lines]
+        for number, row in enumerate(rows, start=1):
+            if unknown := [label for label in row if label not in index]:
                 raise UserError(
-                    f"{folder / f'{name}.label'}, line {number}: class '{label}' does not occur in "
+                    f"{folder / f'{name}.label'}, line {number}: class '{unknown[0]}' does not occur in "
                     f"train.label, which has: {', '.join(classes)}"
                 )
+        if kind.exclusive:
+            targets = np.array([index[row[0]] for row in rows])
+        else:
+            targets = np.array([[label in row for label in classes] for row in rows], dtype=bool)
+        splits[name] = Split(texts, lines, targets)
+    return splits, Labels(kind, tuple(classes))

@@ -16,7 +16,7 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsRestClassifier
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -35,7 +34,7 @@ from roberta_small.common import predictions
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
 from roberta_small.common.label_kinds import Labels, chosen_thresholds
-from roberta_small.common.metrics import Scored, logged, measure_confusion, metrics_of, number, scored
+from roberta_small.common.metrics import logged, number, scored
 from roberta_small.common.run import TENSORBOARD, TFIDF, write_thresholds
 from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.methods.tfidf.method import (
@@ -43,7 +42,6 @@ from roberta_small.experiments.methods.tfidf.method import (
     STRENGTHS,
     Features,
     Split,
-    Splits,
     add_features,
     features,
     read_folder,
@@ -56,52 +54,35 @@ MAX_ITERATIONS = 5000
 STEP = 1
 """The fit is logged as one step."""
 MOST_INFORMATIVE = 50
+EPSILON = np.finfo(float).eps
+"""The least probability of a true class in the loss."""
 CERTAIN = 20.0
 """Logit of a class that all training texts have."""
 
-Probabilities = NDArray[np.float64]
+
+def linear(model: LogisticRegression | OneVsRestClassifier | Ridge) -> tuple[NDArray, NDArray]:
+    """Weights (K, V) and biases (K,) of a fitted model; of two exclusive classes, those of the second."""
+    if not isinstance(model, OneVsRestClassifier):
+        return np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    weights, biases = [], []
+    size = next((one.coef_.shape[1] for one in model.estimators_ if hasattr(one, "coef_")), 0)
+    for one in model.estimators_:
+        if hasattr(one, "coef_"):
+            weights.append(one.coef_[0])
+            biases.append(float(one.intercept_[0]))
+        else:  # a class that all training texts have, or none
+            weights.append(np.zeros(size))
+            biases.append(CERTAIN if one.predict(np.zeros((1, size)))[0] else -CERTAIN)
+    return np.stack(weights), np.array(biases)
 
 
-def vectorizer(features: Features) -> TfidfVectorizer:
-    """The vectorizer; words are lower-cased and have at least two characters (scikit-learn's pattern).
-
-    Weights are term frequency times ln((1 + N) / (1 + document frequency)) + 1, with L2 normalization.
-    """
-    return TfidfVectorizer(
-        ngram_range=features.ngrams, min_df=features.min_df, sublinear_tf=features.sublinear, dtype=np.float64
-    )
-
-
-@dataclass(frozen=True)
-class Linear:
-    """The weights of a linear model."""
-
-    weights: NDArray[np.float64]
-    """(K, V); with two exclusive classes (1, V), those of the second one."""
-    bias: NDArray[np.float64]
-    """(K,), or (1,)."""
-
-    @classmethod
-    def of(cls, model: LogisticRegression | OneVsRestClassifier | Ridge) -> Linear:
-        """The weights of a fitted model."""
-        if isinstance(model, Ridge):
-            return cls(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_))
-        if isinstance(model, LogisticRegression):
-            return cls(model.coef_, model.intercept_)
-        size = next((one.coef_.shape[1] for one in model.estimators_ if hasattr(one, "coef_")), 0)
-        rows = [_of_class(one, size) for one in model.estimators_]
-        return cls(np.stack([weights for weights, _ in rows]), np.array([bias for _, bias in rows]))
-
-    def logits(self, x_NV: Any) -> NDArray[np.float64]:
-        """(N, K)."""
-        return np.asarray(x_NV @ self.weights.T) + self.bias
-
-
-def _of_class(model: Any, size: int) -> tuple[NDArray[np.float64], float]:
-    """Weights and bias of one class of multi-label data, which all training texts or none may have."""
-    if hasattr(model, "coef_"):
-        return model.coef_[0], float(model.intercept_[0])
-    return np.zeros(size), CERTAIN if model.predict(np.zeros((1, size)))[0] else -CERTAIN
+def outputs(model: Any, x_NV: Any, labels: Labels) -> NDArray[np.float64]:
+    """The outputs of a fitted model, as `Labels.outputs`: probabilities (N, K), or values (N, 1)."""
+    if labels.kind.exclusive:
+        known = list(model.classes_)
+        return model.predict_proba(x_NV)[:, [known.index(name) for name in labels.classes]]
+    weights_KV, bias_K = linear(model)
+    return labels.outputs(np.asarray(x_NV @ weights_KV.T) + bias_K)
 
 
 @dataclass(frozen=True)
@@ -117,197 +98,137 @@ class Fitted:
     valid_scores: dict[float, float]
     """The metric of the kind of labels for each of `STRENGTHS`."""
 
-    @property
-    def classes(self) -> list[str]:
-        """Empty for regression."""
-        return list(self.labels.classes)
-
-    @property
-    def valid_accuracy(self) -> dict[float, float]:
-        """`valid_scores` of data with one class per text: accuracy in percent."""
-        return self.valid_scores
-
-    def probabilities(self, texts: Sequence[str]) -> Probabilities:
-        """Probabilities (N, K), with the classes in the order of `classes`, or values (N, 1)."""
+    def outputs(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """As the function of this name."""
         return outputs(self.classifier, self.vectorizer.transform(texts), self.labels)
-
-    def export(self, features: Features) -> Tfidf:
-        """The classifier as a file."""
-        words, linear, exclusive = self.vectorizer, Linear.of(self.classifier), self.labels.kind.exclusive
-        return Tfidf(
-            ngrams=words.get_feature_names_out().tolist(),
-            idf=words.idf_,
-            weights=linear.weights,
-            bias=linear.bias,
-            classes=[str(name) for name in self.classifier.classes_] if exclusive else self.classes,
-            sizes=features.ngrams,
-            sublinear=features.sublinear,
-            labels=None if exclusive else self.labels,
-        )
 
     def most_informative(self, most: int) -> dict[str, list[tuple[str, float]]]:
         """For each class up to `most` n-grams with the largest positive weights, with these weights.
 
         For regression those that raise the value, and with negative weights those that lower it.
         """
-        ngrams_V = self.vectorizer.get_feature_names_out()
-        weights_KV = Linear.of(self.classifier).weights
-        if not self.labels.kind.has_classes:
-            lower = [(ngram, -weight) for ngram, weight in _largest(ngrams_V, -weights_KV[0], most)]
-            return {"higher": _largest(ngrams_V, weights_KV[0], most), "lower": lower}
-        if not self.labels.kind.exclusive:
-            return {
-                name: _largest(ngrams_V, row_V, most)
-                for name, row_V in zip(self.classes, weights_KV, strict=True)
-            }
-        if len(weights_KV) == 1:  # two classes share one row: positive weights favor the second class
+        kind, names = self.labels.kind, list(self.labels.classes)
+        ngrams_V, (weights_KV, _) = self.vectorizer.get_feature_names_out(), linear(self.classifier)
+        if not kind.has_classes or (kind.exclusive and len(weights_KV) == 1):
+            # Two classes share one row: positive weights favor the second class.
             weights_KV = np.concatenate([-weights_KV, weights_KV])
-        row_of = {name: row for row, name in enumerate(self.classifier.classes_)}
-        return {name: _largest(ngrams_V, weights_KV[row_of[name]], most) for name in self.classes}
+        if not kind.has_classes:
+            names, weights_KV = ["higher", "lower"], weights_KV[::-1]
+        elif kind.exclusive:
+            known = list(self.classifier.classes_)
+            weights_KV = weights_KV[[known.index(name) for name in names]]
+        found = {}
+        for name, row_V in zip(names, weights_KV, strict=True):
+            largest = [i for i in np.argsort(-row_V, kind="stable")[:most] if row_V[i] > 0]
+            found[name] = [(str(ngrams_V[i]), float(row_V[i])) for i in largest]
+        if not kind.has_classes:
+            found["lower"] = [(ngram, -weight) for ngram, weight in found["lower"]]
+        return found
 
 
-def fit(splits: Splits, features: Features) -> Fitted:
+def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitted:
     """Fit on train for each of `STRENGTHS` and select by the metric of the kind of labels on valid.
 
-    The smallest C is selected on a tie. Raises `UserError` if no n-gram is left.
+    Words are lower-cased and have at least two characters (scikit-learn's pattern). Weights are term
+    frequency times ln((1 + N) / (1 + document frequency)) + 1, with L2 normalization. The smallest C is
+    selected on a tie. Raises `UserError` if no n-gram is left.
     """
-    words = vectorizer(features)
+    train, valid, kind = splits["train"], splits["valid"], labels.kind
+    words = TfidfVectorizer(
+        ngram_range=features.ngrams, min_df=features.min_df, sublinear_tf=features.sublinear, dtype=np.float64
+    )
     try:
-        train_NV = words.fit_transform(splits.train.texts)
+        train_NV = words.fit_transform(train.texts)
     except ValueError as error:
         raise UserError(
             f"{' '.join(features.words())}: no n-gram remains ({error}); lower --min-df"
         ) from None
-    valid_NV = words.transform(splits.valid.texts)
-    labels, found, models = splits.labels, {}, {}
-    for strength, model in _models(splits, train_NV):
-        models[strength] = model
-        found[strength] = measure(labels, splits.targets(splits.valid), outputs(model, valid_NV, labels))
-    best = max(STRENGTHS, key=lambda strength: (found[strength], -strength))
-    p_NK = outputs(models[best], valid_NV, labels)
-    labels = labels.with_thresholds(chosen_thresholds(labels, splits.targets(splits.valid), p_NK))
-    return Fitted(words, models[best], labels, best, found)
-
-
-def measure(labels: Labels, targets: Any, outputs_NK: Probabilities) -> float:
-    """The metric of the kind of labels."""
-    test_set = scored(labels, targets, outputs_NK)
-    statistics = test_set.statistics(np.ones((1, test_set.count)))
-    metric = metrics_of(labels.kind.name)[labels.kind.metric]
-    assert metric.from_statistics is not None
-    return float(metric.from_statistics(statistics)[0])
-
-
-def _models(splits: Splits, train_NV: Any) -> Iterator[tuple[float, Any]]:
-    """A model for each of `STRENGTHS`, fitted on train."""
+    valid_NV = words.transform(valid.texts)
     # For many classes, Newton's method from the solution of the strength before is seven times faster.
-    how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(splits.classes) > 2 else {}
-    classifier = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
-    targets, scaling = splits.targets(splits.train), splits.labels.scaling
+    how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(labels.classes) > 2 else {}
+    exclusive = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
+    found, models = {}, {}
     for strength in STRENGTHS:
-        if splits.kind.exclusive:
-            classifier.set_params(C=strength).fit(train_NV, splits.train.labels)
-            yield strength, copy.deepcopy(classifier)
-        elif splits.kind.has_classes:
+        model: Any
+        if kind.exclusive:
+            model = copy.deepcopy(exclusive.set_params(C=strength).fit(train_NV, train.lines))
+        elif kind.has_classes:
             one = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a class that all texts have, or none
-                yield strength, OneVsRestClassifier(one).fit(train_NV, targets.astype(int))
+            with warnings.catch_warnings(action="ignore"):  # a class that all texts have, or none
+                model = OneVsRestClassifier(one).fit(train_NV, train.targets.astype(int))
         else:
-            ridge = Ridge(alpha=1 / strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS, solver="sparse_cg")
-            yield strength, ridge.fit(train_NV, (targets - scaling.mean) / scaling.scale)
+            model = Ridge(alpha=1 / strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS, solver="sparse_cg")
+            model.fit(train_NV, (train.targets - labels.scaling.mean) / labels.scaling.scale)
+        models[strength] = model
+        found[strength] = scores(labels, valid.targets, outputs(model, valid_NV, labels))[kind.metric]
+    best = max(STRENGTHS, key=lambda strength: (found[strength], -strength))
+    thresholds = chosen_thresholds(labels, valid.targets, outputs(models[best], valid_NV, labels))
+    return Fitted(words, models[best], labels.with_thresholds(thresholds), best, found)
 
 
-def outputs(model: Any, x_NV: Any, labels: Labels) -> Probabilities:
-    """The outputs of a fitted model, as `Labels.outputs`."""
-    if labels.kind.exclusive:
-        return _in_order(model, x_NV, labels.classes)
-    return labels.outputs(Linear.of(model).logits(x_NV))
-
-
-def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]) -> dict[str, float]:
-    """The metrics of a training log: every registered metric of a confusion matrix, and the loss in bits."""
-    labels = np.asarray([list(classes).index(name) for name in split.labels])
-    matrix_KK = Scored(labels, probabilities_NK).confusion(np.ones((1, len(labels))))[0]
-    names = sorted(classes)  # the column order of log_loss
-    columns = [list(classes).index(name) for name in names]
-    return {
-        **measure_confusion(matrix_KK),
-        "loss": float(log_loss(np.asarray(split.labels), probabilities_NK[:, columns], labels=names))
-        / np.log(2),
-    }
-
-
-def scores_of(labels: Labels, split: Split, targets: Any, outputs_NK: Probabilities) -> dict[str, float]:
-    """The metrics of a training log for any kind of labels.
+def scores(labels: Labels, targets: Any, outputs_NK: NDArray[np.float64]) -> dict[str, float]:
+    """The metrics of a training log.
 
     As in training, a class of multi-label data is predicted from a probability of 0.5 on, and the loss is in
     bits: the mean over examples and classes, or of the squared error of standardized values divided by ln 2.
     """
-    if labels.kind.exclusive:
-        return scores(outputs_NK, split, labels.classes)
-    plain = replace(labels, thresholds=())
-    statistics = scored(plain, targets, outputs_NK).statistics(np.ones((1, len(split.labels))))
+    test_set = scored(replace(labels, thresholds=()), targets, outputs_NK)
+    statistics = test_set.statistics(np.ones((1, len(targets))))
     found = {
         metric.name: float(metric.from_statistics(statistics)[0])
         for metric in logged(labels.kind.name)
         if metric.from_statistics is not None
     }
-    if labels.kind.has_classes:
-        p_NK = np.clip(outputs_NK, np.finfo(float).tiny, 1 - np.finfo(float).eps)
-        loss = -np.where(targets, np.log(p_NK), np.log1p(-p_NK)).mean()
+    if labels.kind.exclusive:
+        losses = -np.log(np.maximum(outputs_NK[np.arange(len(targets)), targets], EPSILON))
+    elif labels.kind.has_classes:
+        p_NK = np.clip(outputs_NK, np.finfo(float).tiny, 1 - EPSILON)
+        losses = -np.where(targets, np.log(p_NK), np.log1p(-p_NK))
     else:
-        loss = (((outputs_NK[:, 0] - targets) / labels.scaling.scale) ** 2).mean()
-    return {**found, "loss": float(loss) / np.log(2)}
+        losses = ((outputs_NK[:, 0] - targets) / labels.scaling.scale) ** 2
+    return {**found, "loss": float(losses.mean()) / np.log(2)}
 
 
-def _in_order(classifier: LogisticRegression, x_NV: object, classes: Sequence[str]) -> Probabilities:
-    known = list(classifier.classes_)
-    return classifier.predict_proba(x_NV)[:, [known.index(name) for name in classes]]
-
-
-def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> list[tuple[str, float]]:
-    largest = np.argsort(-weights_V, kind="stable")[:most]
-    return [(str(ngrams_V[i]), float(weights_V[i])) for i in largest if weights_V[i] > 0]
-
-
-def write_run(folder: Path, fitted: Fitted, splits: Splits, features: Features) -> None:
+def write_run(folder: Path, fitted: Fitted, splits: Mapping[str, Split], features: Features) -> None:
     """Write event files, predictions and the classifier into a run folder, and log the scores."""
+    labels, words, (weights_KV, bias_K) = fitted.labels, fitted.vectorizer, linear(fitted.classifier)
     for name, split in splits.items():
-        outputs_NK, targets = fitted.probabilities(split.texts), splits.targets(split)
-        found = scores_of(fitted.labels, split, targets, outputs_NK)
-        _write_events(folder / TENSORBOARD / name, found)
+        outputs_NK = fitted.outputs(split.texts)
+        found = scores(labels, split.targets, outputs_NK)
+        writer = EventFileWriter(str(folder / TENSORBOARD / name))
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in found.items()])
+        writer.add_event(Event(wall_time=time.time(), step=STEP, summary=summary))
+        writer.close()
         prefix = "" if name == "train" else f"{name}_"
         record = {"epoch": 1} | {f"{prefix}{key}": f"{value:.6g}" for key, value in found.items()}
         logging.getLogger(name).info(json.dumps(record | {f"{prefix}num_updates": str(STEP)}))
         if name != "train":
-            rows = predictions.from_outputs(fitted.labels, outputs_NK, targets)
+            rows = predictions.from_outputs(labels, outputs_NK, split.targets)
             predictions.write(folder / predictions.file_name(name), rows)
-    atomic_write(folder / MODEL, _model(fitted))
-    fitted.export(features).write(folder / TFIDF)
-    if fitted.labels.thresholds:
-        write_thresholds(folder, dict(zip(fitted.classes, fitted.labels.thresholds, strict=True)))
-
-
-def _write_events(folder: Path, values: dict[str, float]) -> None:
-    writer = EventFileWriter(str(folder))
-    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-    writer.add_event(Event(wall_time=time.time(), step=STEP, summary=summary))
-    writer.close()
-
-
-def _model(fitted: Fitted) -> str:
-    metric = fitted.labels.kind.metric
-    content: dict[str, Any] = {
+    metric = labels.kind.metric
+    content = {
         "C": fitted.strength,
         f"valid_{metric}": [{"C": c, metric: x} for c, x in fitted.valid_scores.items()],
-        "ngrams": len(fitted.vectorizer.vocabulary_),
+        "ngrams": len(words.vocabulary_),
         "telling": {
             name: [{"ngram": ngram, "weight": weight} for ngram, weight in ngrams]
             for name, ngrams in fitted.most_informative(MOST_INFORMATIVE).items()
         },
     }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    atomic_write(folder / MODEL, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    exclusive = labels.kind.exclusive
+    Tfidf(
+        ngrams=words.get_feature_names_out().tolist(),
+        idf=words.idf_,
+        weights=weights_KV,
+        bias=bias_K,
+        classes=[str(name) for name in (fitted.classifier.classes_ if exclusive else labels.classes)],
+        sizes=features.ngrams,
+        sublinear=features.sublinear,
+        labels=None if exclusive else labels,
+    ).write(folder / TFIDF)
+    if labels.thresholds:
+        write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
 
 
 @report_errors
@@ -319,14 +240,13 @@ def main(words: Sequence[str] | None = None) -> None:
     add_features(parser)
     options = parser.parse_args(words)
     logging.basicConfig(format=LOG_FORMAT, datefmt=LOG_TIME, level=logging.INFO, stream=sys.stdout)
-    splits = read_folder(options.text)
-    chosen = features(options)
-    fitted = fit(splits, chosen)
-    metric = fitted.labels.kind.metric
+    splits, labels = read_folder(options.text)
+    fitted = fit(splits, labels, features(options))
+    metric = labels.kind.metric
     for strength, value in fitted.valid_scores.items():
         shown = f"valid {metric} {number(value, metric)}"
         print(f"C {strength:<8.3g} {shown}{'  chosen' * (strength == fitted.strength)}")
-    write_run(options.run, fitted, splits, chosen)
+    write_run(options.run, fitted, splits, features(options))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from_pretrained folder (model/) and as a fairseq checkpoint (checkpoint_best.pt)
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +21,18 @@ from roberta_small.common.cli import SettingsParser
 from roberta_small.common.files import shown_path
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.methods.lora.settings import LoraSettings
-from roberta_small.experiments.methods.transformers.run_folder import (
-    CHECKPOINTS,
-    PACKAGES,
-    last_checkpoint,
-    measured,
-)
 from roberta_small.experiments.recipe.fairseq_flags import for_device
 from roberta_small.experiments.settings import SweepSettings, add_sweep, sweep_settings
 from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
+CHECKPOINTS = "trainer"
+"""Folder of the Trainer's own checkpoints in a run folder, removed when the run is finished."""
+MEASURED = "measured.json"
+"""What a run measured of itself; copied into its manifest when it is finished."""
+PACKAGES = ("transformers", "accelerate", "peft", "safetensors", "bitsandbytes")
+"""Packages whose versions a manifest records in addition to those of fairseq runs."""
+PRECISION = {"precision": "--precision"}
+"""The option that the method adds -> its flag."""
 EXAMPLES = """examples:
   roberta-small train --method transformers --data data/books --pretrained pretrained/fr/model.pt
   roberta-small train --method transformers --data data/books --inits random --precision auto
@@ -53,11 +56,6 @@ class TransformersSettings(SweepSettings):
         """Command-line options of LoRA, for the user and for the process of a run."""
         return [] if self.lora is None else self.lora.words()
 
-    @property
-    def recorded(self) -> list[str]:
-        """The same for `recipe_flags` of the manifest; prefixed, because recipes have a `--dropout` too."""
-        return [word.replace("--", "--lora-", 1) if word[:2] == "--" else word for word in self.words]
-
 
 class Transformers(Method):
     """Full fine-tuning with the Transformers Trainer."""
@@ -66,11 +64,19 @@ class Transformers(Method):
     summary = "the Transformers Trainer, on the same data and recipes"
     defaults: tuple[str, ...] = ()
     """Flags that replace those of the recipe, unless the user gives others."""
+    inits: str | None = None
+    lr: float | None = None
+    """Defaults of the options --inits and --lr, as in `add_sweep`."""
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of a sweep and --precision."""
         parser.description, parser.epilog = __doc__, EXAMPLES
-        add_arguments(parser, arm=self.name)
+        add_sweep(parser, arm=self.name, inits=self.inits, lr=self.lr)
+        parser.add_argument(
+            "--precision",
+            choices=("auto", "fp32", "bf16"),
+            help="precision of the matrix products (default: as in the recipe)",
+        )
 
     def settings(self, options: argparse.Namespace) -> TransformersSettings:
         """The settings of the sweep, with --precision added to the flags of the recipe."""
@@ -82,14 +88,17 @@ class Transformers(Method):
 
     def sweep(self, settings: TransformersSettings, data: Path) -> Sweep:
         """The runs; each recipe and each initial model is built once to find what is wrong with them."""
-        from roberta_small.experiments.methods.transformers.initial import check
         from roberta_small.experiments.methods.transformers.recipe import parse
+        from roberta_small.experiments.methods.transformers.train_run import check
 
         sweep = classifiers(
             settings,
             data,
             defaults=self.defaults,
-            recorded=settings.recorded,
+            # Prefixed, because recipes have a --dropout too.
+            recorded=[
+                word.replace("--", "--lora-", 1) if word[:2] == "--" else word for word in settings.words
+            ],
             packages=PACKAGES,
             pools=False,
             separate=False,
@@ -115,17 +124,13 @@ class Transformers(Method):
             *(() if settings.lora is None else ("--lora", *settings.words)),
             *("--recipe", *for_device(training.flags, cpu)),
         )
-        return Command(argv, self._shown(sweep, training))
-
-    def _shown(self, sweep: Sweep, training: Training) -> tuple[str, ...]:
-        settings: TransformersSettings = sweep.settings
-        run, given = training.run, sweep.inits[training.run.init]
+        given = sweep.inits[run.init]
         init = [run.init] if given is None else [f"{run.init}={shown_path(given)}"]
         if run.init == "pretrained" and given is not None:
             init = ["pretrained", "--pretrained", shown_path(given)]
         # Without its checkpoint in the command, the architecture of random weights must be.
         passthrough = (*settings.passthrough, *(training.added if run.checkpoint is None else ()))
-        return (
+        shown = (
             *("roberta-small", "train", "--method", self.name),
             *("--data", shown_path(sweep.data), "--inits", *init, "--seeds", str(run.seed)),
             *("--out", shown_path(settings.out), "--arm", settings.arm, "--recipe", settings.recipe),
@@ -133,6 +138,7 @@ class Transformers(Method):
             *settings.words,
             *(("--", *passthrough) if passthrough else ()),
         )
+        return Command(argv, shown)
 
     def resumable(self, folder: Path) -> bool:
         """Whether the Trainer left a complete checkpoint."""
@@ -140,22 +146,24 @@ class Transformers(Method):
 
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
         """What the run measured of itself."""
-        return measured(folder)
+        path = folder / MEASURED
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 METHOD = Transformers()
 
-PRECISION = {"precision": "--precision"}
-"""The option that the method adds -> its flag."""
 
+def last_checkpoint(folder: Path) -> Path | None:
+    """The Trainer's newest complete checkpoint below `folder`.
 
-def add_arguments(
-    parser: SettingsParser, *, arm: str, inits: str | None = None, lr: float | None = None
-) -> None:
-    """Add the options of a sweep and --precision, with the defaults of a method."""
-    add_sweep(parser, arm=arm, inits=inits, lr=lr)
-    parser.add_argument(
-        "--precision",
-        choices=("auto", "fp32", "bf16"),
-        help="precision of the matrix products (default: as in the recipe)",
-    )
+    The Trainer writes trainer_state.json last. A checkpoint is incomplete if that file is missing or
+    truncated.
+    """
+    found = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
+    for _, checkpoint in sorted(found.items(), reverse=True):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return checkpoint
+    return None

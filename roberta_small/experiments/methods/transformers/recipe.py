@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
-from roberta_small.common import class_weights
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.common.metrics import LOSS, logged
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
-from roberta_small.export.transformers.networks import (
-    Sizes,
-    activation_name,
-    family_of,
-    has_token_types,
-)
+from roberta_small.export.transformers.networks import Sizes, activation_name, family_of, has_token_types
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS
 from roberta_small.fairseq_plugin.tasks.criterion import checked_smoothing
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
@@ -53,16 +46,8 @@ SUPPORTED = frozenset(ONLY) | {
     *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn", "--layer-norm-eps"),
     *("--pooler-activation-fn", "--family", "--token-types", "--pooling"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
-    *(
-        "--batch-size",
-        "--batch-size-valid",
-        "--max-tokens-valid",
-        "--update-freq",
-        "--max-epoch",
-        "--max-update",
-        "--validate-interval",
-        "--save-interval",
-    ),
+    *("--batch-size", "--batch-size-valid", "--max-tokens-valid", "--update-freq"),
+    *("--max-epoch", "--max-update", "--validate-interval", "--save-interval"),
     *("--lr", "--total-num-update", "--warmup-updates", "--adam-betas", "--adam-eps"),
     *("--weight-decay", "--clip-norm", "--precision", "--valid-subset"),
     *("--label-smoothing", "--class-weights", "--patience"),
@@ -70,47 +55,25 @@ SUPPORTED = frozenset(ONLY) | {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Hyperparameters:
-    """Hyperparameters of a run."""
+    """The flags of a run, which `parse` has checked."""
 
     cfg: DictConfig
     """fairseq's full configuration, as it is stored in checkpoints."""
-    batch_size: int
-    valid_batch_size: int
-    accumulation: int
-    max_epoch: int
-    """0 for no limit, as for `max_update`."""
-    max_update: int
-    validate_interval: int
-    """Epochs until the next validation and checkpoint; the last epoch has both."""
-    lr: float
-    warmup_updates: int
-    total_num_update: int
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    clip_norm: float
-    """Maximum norm of the gradients, 0 for no clipping."""
-    precision: str
-    valid_subsets: tuple[str, ...]
-    metric: str
-    maximize: bool
-    patience: int
-    """Validations without a better score after which training stops, 0 for no early stopping."""
-    label_smoothing: float
-    class_weights: str
-    """A value of --class-weights."""
-
-    def weights(self, data: str, classes: Sequence[str]) -> list[float] | None:
-        """The weight of each class in the training loss, or None; raises `UserError` if they are wrong."""
-        return list(class_weights.resolve(self.class_weights, Path(data), classes).values()) or None
 
     def updates(self, sentences: int) -> int:
         """Number of updates on a training set of `sentences`: the smaller of both limits."""
-        batches = math.ceil(sentences / self.batch_size)
-        limits = [self.max_epoch * math.ceil(batches / self.accumulation), self.max_update]
-        return min(limit for limit in limits if limit)
+        limits, batches = self.cfg.optimization, math.ceil(sentences / self.cfg.dataset.batch_size)
+        by_epochs = limits.max_epoch * math.ceil(batches / limits.update_freq[0])
+        return min(limit for limit in (by_epochs, limits.max_update) if limit)
+
+    @property
+    def valid_batch_size(self) -> int:
+        """Sentences in a validation batch; with `--max-tokens-valid`, so that the longest ones still fit."""
+        by_count = self.cfg.dataset.batch_size_valid or self.cfg.dataset.batch_size
+        tokens = self.cfg.dataset.max_tokens_valid
+        return min(by_count, max(1, tokens // self.cfg.task.max_positions)) if tokens else by_count
 
     def sizes(self, vocabulary: int) -> Sizes:
         """Sizes of the model for a `vocabulary`, `<mask>` included."""
@@ -145,14 +108,22 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
     flags = flags_of(words)
     if unknown := [flag for flag in flags if flag not in SUPPORTED]:
         raise UserError(f"recipe: {' '.join(unknown)}: not supported by --method transformers; remove it")
-    for flag, values in (ONLY | {METRIC: _metrics(flags)}).items():
+    kinds = [kind for kind in KINDS.values() if kind.flags and kind.flags[0] in flags]
+    metrics = (*(metric.name for metric in logged(kinds[0].name if kinds else SINGLE_LABEL)), LOSS)
+    for flag, values in (ONLY | {METRIC: metrics}).items():
         if flag in flags and flags[flag][-1] not in values:
             raise UserError(
                 f"recipe: {' '.join(flags[flag])}: the Transformers Trainer supports only {', '.join(values)}"
             )
-    cfg = _configuration(data, words)
-    optimization, betas = cfg.optimization, parse_betas(cfg.optimizer.adam_betas)
-    if not (optimization.max_epoch or optimization.max_update):
+    with (
+        parser_errors(lambda message: UserError(f"recipe: {message}")),
+        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
+    ):
+        parser = options.get_training_parser()
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))
+    parse_betas(cfg.optimizer.adam_betas)
+    checked_smoothing(cfg.criterion.label_smoothing)
+    if not (cfg.optimization.max_epoch or cfg.optimization.max_update):
         raise UserError("recipe: neither --max-epoch nor --max-update is given; add one of them")
     try:
         activation_name(cfg.model.activation_fn)
@@ -169,51 +140,6 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
             f"recipe: --save-interval {cfg.checkpoint.save_interval} and --validate-interval "
             f"{cfg.dataset.validate_interval}: the Transformers Trainer supports only equal intervals"
         )
-    batch_size = cfg.dataset.batch_size
-    if not batch_size:
+    if not cfg.dataset.batch_size:
         raise UserError("recipe: --batch-size is missing")
-    return Hyperparameters(
-        cfg=cfg,
-        batch_size=batch_size,
-        valid_batch_size=_valid_batch_size(cfg),
-        accumulation=optimization.update_freq[0],
-        max_epoch=optimization.max_epoch,
-        max_update=optimization.max_update,
-        validate_interval=cfg.dataset.validate_interval,
-        lr=optimization.lr[0],
-        warmup_updates=cfg.lr_scheduler.warmup_updates,
-        total_num_update=int(cfg.lr_scheduler.total_num_update),
-        betas=betas,
-        eps=cfg.optimizer.adam_eps,
-        weight_decay=cfg.optimizer.weight_decay,
-        clip_norm=optimization.clip_norm,
-        precision=cfg.model.precision,
-        valid_subsets=tuple(cfg.dataset.valid_subset.split(",")),
-        metric=cfg.checkpoint.best_checkpoint_metric,
-        maximize=cfg.checkpoint.maximize_best_checkpoint_metric,
-        patience=max(0, cfg.checkpoint.patience),
-        label_smoothing=checked_smoothing(cfg.criterion.label_smoothing),
-        class_weights=cfg.criterion.class_weights,
-    )
-
-
-def _metrics(flags: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The metrics that are logged for the kind of labels that the flags choose."""
-    kinds = [kind for kind in KINDS.values() if kind.flags and kind.flags[0] in flags]
-    return (*(metric.name for metric in logged(kinds[0].name if kinds else SINGLE_LABEL)), LOSS)
-
-
-def _valid_batch_size(cfg: DictConfig) -> int:
-    """Sentences in a validation batch; with `--max-tokens-valid`, so that the longest ones still fit."""
-    by_count = cfg.dataset.batch_size_valid or cfg.dataset.batch_size
-    tokens = cfg.dataset.max_tokens_valid
-    return min(by_count, max(1, tokens // cfg.task.max_positions)) if tokens else by_count
-
-
-def _configuration(data: str, words: Sequence[str]) -> DictConfig:
-    with (
-        parser_errors(lambda message: UserError(f"recipe: {message}")),
-        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
-    ):
-        parser = options.get_training_parser()
-        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))
+    return Hyperparameters(cfg)

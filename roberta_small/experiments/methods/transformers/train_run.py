@@ -1,4 +1,4 @@
-"""One run in its own process.
+"""One run in its own process: initial weights, training, and the files of the best model.
 
 The method (method.py) starts this module with words like those of fairseq-train. It writes
 
@@ -21,58 +21,77 @@ import json
 import logging
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from peft import PeftModel
+from fairseq import utils
+from peft import PeftModel, TaskType
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerState
 
 from roberta_small.common import predictions
-from roberta_small.common.errors import report_errors
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.families import FAMILIES
 from roberta_small.common.files import atomic_open, atomic_write
-from roberta_small.common.label_kinds import Labels
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
-from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
-from roberta_small.experiments.methods.transformers.initial import initial_model, with_adapters
-from roberta_small.experiments.methods.transformers.recipe import Hyperparameters, parse
-from roberta_small.experiments.methods.transformers.run_folder import (
-    CHECKPOINTS,
-    MEASURED,
-    MODEL,
-    last_checkpoint,
-    peak_memory_bytes,
+from roberta_small.experiments.methods.lora.adapters import TOLERANCE, Parameters
+from roberta_small.experiments.methods.lora.settings import (
+    ADAPTER,
+    BASE,
+    CLASSIFIER,
+    LoraSettings,
+    add_lora,
+    lora_settings,
 )
+from roberta_small.experiments.methods.transformers.method import CHECKPOINTS, MEASURED, last_checkpoint
+from roberta_small.experiments.methods.transformers.recipe import Hyperparameters, parse
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
     Item,
-    Pad,
-    RunLog,
     log_to_standard_output,
-    read_sentences,
-    training_arguments,
+    peak_memory_bytes,
 )
-from roberta_small.export.transformers.networks import family_of, has_token_types, to_fairseq
+from roberta_small.export.transformers.folder import describe_labels, output_names
+from roberta_small.export.transformers.networks import (
+    HEADS,
+    build,
+    family_of,
+    has_token_types,
+    read_source,
+    special_ids,
+    to_fairseq,
+    to_transformers,
+)
+from roberta_small.fairseq_plugin.checkpoints.initialization import (
+    check_architecture,
+    check_dictionary,
+    check_keys,
+    fit_head,
+    labels_of_data,
+)
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
 logger = logging.getLogger(__name__)
+MODEL = "model"
+"""Folder of the best model, for `from_pretrained`."""
 PRECISION = "precision.json"
 """Beside the Trainer's checkpoints: what `--precision auto` resolved to, by device type."""
 RELOADED = 16
 """Number of sentences on which the reloaded model is compared with the predictions of training."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The options of a run; the flags of the recipe follow `--recipe`."""
-    parser = argparse.ArgumentParser(
-        prog="train_run",
-        description=__doc__,
-        allow_abbrev=False,
-    )
+@report_errors
+def main(words: list[str] | None = None) -> None:
+    """Train one run, from the initial weights to checkpoint_best.pt."""
+    parser = argparse.ArgumentParser(prog="train_run", description=__doc__, allow_abbrev=False)
     parser.add_argument("data")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--save-dir", type=Path, required=True)
@@ -84,13 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--recipe", nargs=argparse.REMAINDER, required=True, help="flags of the recipe (all remaining words)"
     )
-    return parser
-
-
-@report_errors
-def main(words: list[str] | None = None) -> None:
-    """Train one run, from the initial weights to checkpoint_best.pt."""
-    args = build_parser().parse_args(words)
+    args = parser.parse_args(words)
     log_to_standard_output()
     run, checkpoints = args.save_dir, args.save_dir / CHECKPOINTS
     if not args.resume:
@@ -98,80 +111,135 @@ def main(words: list[str] | None = None) -> None:
             shutil.rmtree(run / name, ignore_errors=True)
     recipe = parse(args.data, args.recipe)
     task = recipe.task()
-    device = torch.device("cpu" if args.cpu else "cuda")
-    precision = resolve_precision(checkpoints, recipe.precision, device)
-    train = read_sentences(task, "train")
-    valid = {name: read_sentences(task, name) for name in recipe.valid_subsets}
+    # A resumed run keeps the precision that it started with.
+    if (checkpoints / PRECISION).is_file():
+        restore(json.loads((checkpoints / PRECISION).read_text(encoding="utf-8")))
+    precision = resolve(recipe.cfg.model.precision, torch.device("cpu" if args.cpu else "cuda"))
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    atomic_write(checkpoints / PRECISION, json.dumps(resolved()) + "\n")
 
-    base = initial_model(recipe, task, args.restore_file, args.seed)
+    model: PreTrainedModel | PeftModel = initial_model(recipe, task, args.restore_file, args.seed)
     set_seed(args.seed)
-    model: PreTrainedModel | PeftModel = base
     if args.lora:
-        model = with_adapters(base, lora_settings(args), run)
+        model = with_adapters(model, lora_settings(args), run)
     parameters = adapters.count(model)
     logger.info("%s", parameters)
-    log = RunLog(run / "tensorboard")
+    best = run / (ADAPTER if args.lora else MODEL)
     trainer = ClassifierTrainer(
         model,
         recipe,
-        training_arguments(
-            recipe,
-            checkpoints,
-            sentences=len(train),
-            seed=args.seed,
-            bf16=precision == "bf16",
-            cpu=args.cpu,
-        ),
-        train=train,
-        valid=valid,
-        labels=task.labels,
-        collate=_collator(recipe, task),
-        run=run,
-        log=log,
-        weights=recipe.weights(args.data, task.class_names),
-        save_best=lambda model: adapters.save_model(model, run / (ADAPTER if args.lora else MODEL)),
+        task,
+        run,
+        lambda model: adapters.save(model, best),
+        seed=args.seed,
+        bf16=precision == "bf16",
+        cpu=args.cpu,
     )
     last = last_checkpoint(checkpoints)
-    if last is not None and trainer.stopped_early(last):
-        logger.info("stopped early (--patience %d): nothing left to train", recipe.patience)
+    if last is not None and trainer.has_stopped(TrainerState.load_from_json(str(last / TRAINER_STATE_NAME))):
+        logger.info("stopped early (--patience %d): nothing left to train", recipe.cfg.checkpoint.patience)
     else:
         trainer.train(resume_from_checkpoint=None if last is None else str(last))
-    log.close()
-    finish(run, recipe, task, trainer, parameters, lora=args.lora)
+    trainer.log_of_run.close()
+    finish(run, task, trainer, parameters, lora=args.lora)
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def resolve_precision(checkpoints: Path, requested: str, device: torch.device) -> str:
-    """The precision that `requested` means on the device; a resumed run keeps the one it started with."""
-    path = checkpoints / PRECISION
-    if path.is_file():
-        restore(json.loads(path.read_text(encoding="utf-8")))
-    precision = resolve(requested, device)
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, json.dumps(resolved()) + "\n")
-    return precision
+def initial_model(
+    recipe: Hyperparameters, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
+) -> PreTrainedModel:
+    """A classifier with exactly the weights that fairseq-train starts from with this seed.
+
+    Random weights are drawn by fairseq. Those of a checkpoint replace them as in fairseq, and a head that the
+    checkpoint does not have stays random. The embedding of the first token type is zero: it is part of the
+    positions. Dropout is that of the recipe.
+
+    Raises `UserError` if architecture or dictionary of the checkpoint are not those of recipe and data.
+    """
+    vocabulary, labels = len(task.source_dictionary), task.labels
+    source = None
+    if checkpoint is not None:
+        check_dictionary(checkpoint, task.source_dictionary)
+        source = read_source(checkpoint)
+        if vocabulary != source.vocabulary:
+            raise UserError(
+                f"{source.path}: vocabulary of {source.vocabulary:,}, but the dictionary of the data has "
+                f"{vocabulary:,} entries, <mask> included; prepare the data with the checkpoint's dictionary"
+            )
+    utils.set_torch_seed(seed)  # as fairseq_cli/train.py does before it builds the model
+    ours = task.build_model(recipe.cfg.model)
+    if source is not None:
+        weights = dict(source.weights)
+        state = {"cfg": {"model": source.arguments}, "model": weights}
+        check_architecture(str(source.path), source.path, state, ours, keeps_optimizer=False)
+        check_keys(source.path, weights, ours)
+        ours.upgrade_state_dict(weights)
+        own = {name: weight for name, weight in ours.state_dict().items() if name.startswith(HEADS)}
+        if (head := source.classification_head) is not None:
+            fit_head(weights, own, head, labels_of_data(task))
+        ours.load_state_dict(weights)
+    logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
+    model = build(recipe.sizes(vocabulary), output_names(labels), special_ids(task.cfg))
+    describe_labels(model, labels)
+    family, name = family_of(recipe.cfg.model), task.cfg.classification_head_name
+    model.load_state_dict(to_transformers(ours.state_dict(), family, head=name, lm_head=False))
+    return model
+
+
+def with_adapters(base: PreTrainedModel, lora: LoraSettings, run: Path) -> PeftModel:
+    """The frozen base with adapters and a trainable head.
+
+    The base is saved in the run folder, to reload the adapters onto; a resumed run uses the saved one. Raises
+    `UserError` if a target module does not exist.
+    """
+    if (run / BASE).is_dir():
+        base.load_state_dict(load_file(run / BASE / "model.safetensors"))
+    else:
+        adapters.save(base, run / BASE)
+    base.name_or_path = str(run / BASE)  # for adapter_config.json
+    settings, head = _targets(base, lora)
+    return adapters.add_adapters(base, settings, TaskType.SEQ_CLS, head)
+
+
+def _targets(model: PreTrainedModel, lora: LoraSettings) -> tuple[LoraSettings, Sequence[str]]:
+    """The settings with the family's names of the attention's layers, and the modules of its head."""
+    family = FAMILIES[model.config.model_type]
+    names = tuple(map(family.linear, lora.target_modules))
+    return replace(lora, target_modules=names), family.head_modules
+
+
+def check(recipe: Hyperparameters, checkpoint: Path | None, lora: LoraSettings | None) -> None:
+    """Raise `UserError` for mistakes that would otherwise stop a run only after its start."""
+    model = initial_model(recipe, recipe.task(), checkpoint, seed=1)
+    if lora is not None:
+        adapters.check_targets(model, *_targets(model, lora))
 
 
 def finish(
     run: Path,
-    recipe: Hyperparameters,
     task: SentenceClassificationTask,
     trainer: ClassifierTrainer,
     parameters: Parameters,
     *,
     lora: bool,
 ) -> None:
-    """Reload the best model, check its predictions, and write measured.json and checkpoint_best.pt."""
+    """Reload the best model, check its predictions, and write measured.json and checkpoint_best.pt.
+
+    Raises `RuntimeError` if rounding does not explain the differences that merging and reloading cause.
+    """
     measured: dict[str, float] = {
         "trainable_parameters": parameters.trainable,
         "parameters": parameters.total,
         "peak_memory_bytes": peak_memory_bytes(trainer.args.device),
     }
     subset, sentences = next(iter(trainer.subsets.items()))
-    batch = _collator(recipe, task)([sentences[i] for i in range(min(RELOADED, len(sentences)))])
-    predicted = run / predictions.file_name(subset)
+    batch = trainer.data_collator([sentences[i] for i in range(min(RELOADED, len(sentences)))])
     if lora:
-        best, measured["merged_difference"] = merged(run, batch)
+        adapted_BK = logits(adapters.adapted_classifier(run), batch)
+        best = adapters.merged_classifier(run)
+        difference = adapters.largest_difference(adapted_BK, logits(best, batch), f"{run / ADAPTER} merged")
+        measured["merged_difference"] = difference
+        logger.info("adapter merged: largest difference of a logit %.2g", difference)
     else:
         best = AutoModelForSequenceClassification.from_pretrained(run / MODEL, use_safetensors=True).eval()
     # The arithmetic of training: the same weights in fp32 differ by what bf16 rounds, layer after layer.
@@ -179,45 +247,17 @@ def finish(
     module.to(trainer.args.device)
     with torch.autocast(trainer.args.device.type, torch.bfloat16, enabled=trainer.args.bf16):
         reloaded_BK = logits(best, trainer._prepare_inputs(batch)).float().cpu()
-    bits = 16 if trainer.args.bf16 else 32
-    measured["reloaded_difference"] = check_reloaded(reloaded_BK, predicted, task.labels, bits)
-    atomic_write(run / MEASURED, json.dumps(measured, indent=2) + "\n")
-    write_checkpoint(run / "checkpoint_best.pt", best, recipe, task)
-
-
-def merged(run: Path, batch: Item) -> tuple[PreTrainedModel, float]:
-    """The best adapter merged into its base, and the largest difference of a logit that merging causes.
-
-    Raises `RuntimeError` if rounding does not explain the difference.
-    """
-    best = adapters.merged_classifier(run)
-    difference = adapters.largest_difference(
-        lambda model: logits(model, batch),
-        adapters.adapted_classifier(run),
-        best,
-        f"{run / ADAPTER} merged",
-    )
-    logger.info("adapter merged: largest difference of a logit %.2g", difference)
-    return best, difference
-
-
-def check_reloaded(reloaded_BK: Tensor, predicted: Path, labels: Labels, bits: int) -> float:
-    """Largest difference between the probabilities of a reloaded model and those in the file `predicted`.
-
-    `reloaded_BK` are its logits for the first sentences. Of a regression, it is that of the standardized
-    values. `bits` is the precision of training. Raises `RuntimeError` if rounding does not explain the
-    difference.
-    """
-    outputs_BK = labels.outputs(reloaded_BK.numpy())
-    written_BK = predictions.to_arrays(predictions.read_any(predicted)[: len(outputs_BK)]).outputs
-    difference = float(np.abs(outputs_BK - written_BK).max()) / labels.scaling.scale
-    if not difference <= TOLERANCE[bits]:
-        raise RuntimeError(
-            f"{predicted}: differs by {difference:.3g} from the predictions of the saved model"
-        )
-    what = "probability" if labels.kind.has_classes else "standardized value"
+    outputs_BK, file = task.labels.outputs(reloaded_BK.numpy()), run / predictions.file_name(subset)
+    written_BK = predictions.to_arrays(predictions.read_any(file)[: len(outputs_BK)]).outputs
+    # Of a regression, that of the standardized values.
+    difference = float(np.abs(outputs_BK - written_BK).max()) / task.labels.scaling.scale
+    if not difference <= TOLERANCE[16 if trainer.args.bf16 else 32]:
+        raise RuntimeError(f"{file}: differs by {difference:.3g} from the predictions of the saved model")
+    measured["reloaded_difference"] = difference
+    what = "probability" if task.labels.kind.has_classes else "standardized value"
     logger.info("best model reloaded: largest difference of a %s %.2g", what, difference)
-    return difference
+    atomic_write(run / MEASURED, json.dumps(measured, indent=2) + "\n")
+    write_checkpoint(run / "checkpoint_best.pt", best, trainer, task)
 
 
 @torch.inference_mode()
@@ -226,35 +266,28 @@ def logits(model: nn.Module, batch: Item) -> Tensor:
     return model(**{name: value for name, value in batch.items() if name != "labels"}).logits
 
 
-def _collator(recipe: Hyperparameters, task: SentenceClassificationTask) -> Pad:
-    return Pad(task.source_dictionary.pad(), has_token_types(recipe.cfg.model))
-
-
 def write_checkpoint(
-    path: Path,
-    model: PreTrainedModel,
-    recipe: Hyperparameters,
-    task: SentenceClassificationTask,
+    path: Path, model: PreTrainedModel, trainer: ClassifierTrainer, task: SentenceClassificationTask
 ) -> None:
     """Write a model as fairseq-train would after training with the recipe, but without optimizer state.
 
     fairseq's classifier also has a language-model head, which is not used. It is random here.
     """
-    head = task.cfg.classification_head_name
+    cfg = trainer.recipe.cfg
     with torch.random.fork_rng(devices=[]):
-        ours = task.build_model(recipe.cfg.model)
+        ours = task.build_model(cfg.model)
     weights = to_fairseq(
         {name: tensor.float().cpu() for name, tensor in model.state_dict().items()},
-        family_of(recipe.cfg.model),
-        head=head,
-        token_types=has_token_types(recipe.cfg.model),
+        family_of(cfg.model),
+        head=task.cfg.classification_head_name,
+        token_types=has_token_types(cfg.model),
     )
     missing, unexpected = ours.load_state_dict(weights, strict=False)
     wrong = [*unexpected, *(name for name in missing if not name.startswith(LM_HEAD))]
     if wrong:
         raise RuntimeError(f"{path}: fairseq's classifier and Transformers' differ in {', '.join(wrong)}")
     with atomic_open(path, "wb") as stream:
-        torch.save(bare_state(ours.state_dict(), recipe.cfg, task.get_checkpoint_dict()), stream)
+        torch.save(bare_state(ours.state_dict(), cfg, task.get_checkpoint_dict()), stream)
 
 
 if __name__ == "__main__":

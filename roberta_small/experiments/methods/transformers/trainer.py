@@ -11,12 +11,15 @@ B sentences in a batch, N in a split, L tokens, K classes.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
+import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,48 +37,50 @@ from transformers import (
     TrainingArguments,
     get_linear_schedule_with_warmup,
 )
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
-from roberta_small.common import predictions
+from roberta_small.common import class_weights, predictions
 from roberta_small.common.label_kinds import Labels, Targets, chosen_thresholds
 from roberta_small.common.metrics import measure_statistics
-from roberta_small.common.run import write_thresholds
+from roberta_small.common.run import TENSORBOARD, write_thresholds
+from roberta_small.experiments.methods.transformers.method import CHECKPOINTS
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
-from roberta_small.experiments.methods.transformers.run_folder import on_one_device
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
+from roberta_small.export.transformers.networks import has_token_types
 from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
 from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from roberta_small.preprocess.dictionary import EOS
+from roberta_small.fairseq_plugin.training.optimizer import parse_betas
+from roberta_small.preprocess.dictionary import EOS, PAD
 
 logger = logging.getLogger(__name__)
+INTERVAL = 25
+"""Updates between two log records of the training loss."""
 SCORE = "validation_score"
 """Key of the selecting metric in the Trainer's log history, which its checkpoints contain."""
-SumOfLosses = tuple[Tensor, float | Tensor]
-"""As `objectives.Loss`; the second number may be a tensor, so that a GPU does not wait for it."""
-SaveBest = Callable[[PreTrainedModel | PeftModel], None]
+Item = dict[str, Tensor]
 
 
 def training_arguments(
     recipe: Hyperparameters, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
 ) -> TrainingArguments:
     """The recipe as `TrainingArguments`, for a training set of `sentences`; checkpoints go to `folder`."""
+    cfg, betas = recipe.cfg, parse_betas(recipe.cfg.optimizer.adam_betas)
     arguments = TrainingArguments(
         output_dir=str(folder),
-        per_device_train_batch_size=recipe.batch_size,
+        per_device_train_batch_size=cfg.dataset.batch_size,
         per_device_eval_batch_size=recipe.valid_batch_size,
-        gradient_accumulation_steps=recipe.accumulation,
+        gradient_accumulation_steps=cfg.optimization.update_freq[0],
         max_steps=recipe.updates(sentences),
-        learning_rate=recipe.lr,
+        learning_rate=cfg.optimization.lr[0],
         optim="adamw_torch_fused",
-        adam_beta1=recipe.betas[0],
-        adam_beta2=recipe.betas[1],
-        adam_epsilon=recipe.eps,
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=recipe.clip_norm,
+        adam_beta1=betas[0],
+        adam_beta2=betas[1],
+        adam_epsilon=cfg.optimizer.adam_eps,
+        weight_decay=cfg.optimizer.weight_decay,
+        max_grad_norm=cfg.optimization.clip_norm,
         bf16=bf16,
         use_cpu=cpu,
         seed=seed,
@@ -93,43 +98,51 @@ def training_arguments(
     return arguments
 
 
+def on_one_device(arguments: TrainingArguments) -> None:
+    """Use at most one GPU: the Trainer would multiply the batch size by the number of visible GPUs."""
+    arguments._n_gpu = min(1, arguments.n_gpu)
+
+
 class ClassifierTrainer(Trainer):
     """Trains, validates on every subset after each epoch, and stores the best model with its predictions."""
 
     def __init__(
         self,
-        model: nn.Module,
+        model: PreTrainedModel | PeftModel,
         recipe: Hyperparameters,
-        arguments: TrainingArguments,
-        *,
-        train: Sentences,
-        valid: dict[str, Sentences],
-        labels: Labels,
-        collate: Pad,
+        task: SentenceClassificationTask,
         run: Path,
-        log: RunLog,
-        save_best: SaveBest,
-        weights: Sequence[float] | None = None,
+        save_best: Callable[[PreTrainedModel | PeftModel], None],
+        *,
+        seed: int,
+        bf16: bool,
+        cpu: bool,
     ) -> None:
-        """`valid`: the validation subsets; the first selects the best model, which `save_best` stores.
-
-        `labels` is what the logits mean, `weights` are those of the classes in the training loss.
-        """
-        self.recipe = recipe
-        self.labels = labels
-        self.subsets = valid
-        self.run_folder, self.log_of_run, self.save_best = run, log, save_best
-        self.interval, self.whole_epoch = Counts(labels), Counts(labels)
+        """Reads the data of the task. `save_best` stores the best model in the folder `run`."""
+        cfg, train = recipe.cfg, read_sentences(task, "train")
+        self.recipe, self.labels = recipe, task.labels
+        self.run_folder, self.save_best = run, save_best
+        self.subsets = {name: read_sentences(task, name) for name in cfg.dataset.valid_subset.split(",")}
+        self.metric: str = cfg.checkpoint.best_checkpoint_metric
+        self.maximize: bool = cfg.checkpoint.maximize_best_checkpoint_metric
+        self.log_of_run = RunLog(run / TENSORBOARD)
+        self.interval, self.whole_epoch = Counts(self.labels), Counts(self.labels)
+        arguments = training_arguments(
+            recipe, run / CHECKPOINTS, sentences=len(train), seed=seed, bf16=bf16, cpu=cpu
+        )
+        weights = class_weights.resolve(cfg.criterion.class_weights, Path(cfg.task.data), task.class_names)
         self._weights_K = None
-        if weights is not None:
-            self._weights_K = torch.tensor(weights, dtype=torch.float32, device=arguments.device)
+        if weights:
+            self._weights_K = torch.tensor(
+                list(weights.values()), dtype=torch.float32, device=arguments.device
+            )
         super().__init__(
             model=model,
             args=arguments,
             train_dataset=train,
-            eval_dataset=next(iter(valid.values())),
-            data_collator=collate,
-            compute_loss_func=None if self._plain_loss else self._mean_loss,
+            eval_dataset=next(iter(self.subsets.values())),
+            data_collator=functools.partial(pad_batch, token_types=has_token_types(cfg.model)),
+            compute_loss_func=self._training_loss,  # without one, the Trainer would scale the loss
         )
         self.remove_callback(PrinterCallback)
         self.add_callback(_Progress(self))
@@ -143,17 +156,11 @@ class ClassifierTrainer(Trainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Linear warm-up and decay: fairseq's `polynomial_decay` of power 1."""
         if self.lr_scheduler is None:
+            schedule = self.recipe.cfg.lr_scheduler
             self.lr_scheduler = get_linear_schedule_with_warmup(
-                optimizer or self.optimizer, self.recipe.warmup_updates, self.recipe.total_num_update
+                optimizer or self.optimizer, schedule.warmup_updates, int(schedule.total_num_update)
             )
         return self.lr_scheduler
-
-    @property
-    def _plain_loss(self) -> bool:
-        """Whether the training loss is the mean of that of the kind of labels, which the model computes."""
-        if self.recipe.accumulation > 1:
-            return False  # the model's means would be summed
-        return self._weights_K is None and not self.recipe.label_smoothing
 
     def compute_loss(
         self,
@@ -162,38 +169,33 @@ class ClassifierTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """As in `Trainer`; also adds training batches to the counts."""
-        # A copy: `Trainer` removes the labels if it does not use the model's own loss.
-        loss, outputs = super().compute_loss(
-            model, dict(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
-        )
+        """The part of a batch in the loss of its update; also counts training batches."""
+        labels, smoothing = inputs["labels"], self.recipe.cfg.criterion.label_smoothing
+        # The mean that the model computes itself, where it is the loss: others differ in the last bit.
+        plain = self._weights_K is None and not smoothing and self.args.gradient_accumulation_steps == 1
+        outputs = model(**{name: value for name, value in inputs.items() if plain or name != "labels"})
+        total, size = self._training_loss(outputs.logits, labels)
         if model.training:
-            total, size = self._training_loss(outputs.logits, inputs["labels"])
             for counts in (self.interval, self.whole_epoch):
-                counts.add(
-                    outputs.logits, inputs["labels"], inputs["attention_mask"].sum(), (total.detach(), size)
-                )
+                counts.add(outputs.logits, labels, inputs["attention_mask"].sum(), (total.detach(), size))
+        mean = total / (size if num_items_in_batch is None else num_items_in_batch)
+        loss = outputs.loss if plain else mean
         return (loss, outputs) if return_outputs else loss
 
-    def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> SumOfLosses:
+    def _training_loss(self, logits_BK: Tensor, labels: Tensor) -> tuple[Tensor, float | Tensor]:
+        """As `objectives.Loss`; the second number may be a tensor, so that a GPU does not wait for it."""
         if not self.labels.kind.exclusive:
             return OBJECTIVES[self.labels.kind.name].loss(logits_BK, labels)
-        total, _ = training_loss(logits_BK, labels, self._weights_K, self.recipe.label_smoothing, size=1.0)
+        smoothing = self.recipe.cfg.criterion.label_smoothing
+        total, _ = training_loss(logits_BK, labels, self._weights_K, smoothing, size=1.0)
         return total, self._size(labels)
 
     def _size(self, labels_N: Tensor) -> float | Tensor:
         """What a sum of training losses is divided by."""
         return len(labels_N) if self._weights_K is None else self._weights_K[labels_N].sum()
 
-    def _mean_loss(self, outputs: Any, labels_B: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
-        """The part of a batch in the training loss of its update."""
-        total, size = self._training_loss(outputs.logits, labels_B)
-        return total / (size if num_items_in_batch is None else num_items_in_batch)
-
     def _get_num_items_in_batch(self, batch_samples: list[Item], device: torch.device) -> Any:
         """What the loss of an update is divided by."""
-        if self._plain_loss:
-            return super()._get_num_items_in_batch(batch_samples, device)
         if not batch_samples:
             return None
         size = self._size(torch.cat([batch["labels"] for batch in batch_samples]).to(device))
@@ -205,32 +207,37 @@ class ClassifierTrainer(Trainer):
         logits = {name: self.logits(subset) for name, subset in self.subsets.items()}
         metrics = {name: self.measure(name, logits_NK) for name, logits_NK in logits.items()}
         first = next(iter(self.subsets))
-        now, best = metrics[first][self.recipe.metric], self.state.best_metric
-        if best is None or (now >= best if self.recipe.maximize else now <= best):
+        now, best = metrics[first][self.metric], self.state.best_metric
+        if best is None or (now >= best if self.maximize else now <= best):
             self.state.best_metric = best = now
             assert isinstance(self.model, PreTrainedModel | PeftModel)
             self.save_best(self.model)
-            self._write_predictions(logits)
+            outputs = {name: self.labels.outputs(logits_NK) for name, logits_NK in logits.items()}
+            thresholds = chosen_thresholds(self.labels, self.subsets[first].targets, outputs[first])
+            labels = self.labels.with_thresholds(thresholds)
+            if thresholds:
+                write_thresholds(self.run_folder, thresholds)
+            for name, outputs_NK in outputs.items():
+                rows = predictions.from_outputs(labels, outputs_NK, self.subsets[name].targets)
+                predictions.write(self.run_folder / predictions.file_name(name), rows)
         self.state.log_history.append({SCORE: now, "step": step})
-        if self._has_stopped(self.state):
-            logger.info("early stop: no better score in %d validations", self.recipe.patience)
+        if self.has_stopped(self.state):
+            logger.info("early stop: no better score in %d validations", self.recipe.cfg.checkpoint.patience)
             self.control.should_training_stop = True
         for name, values in metrics.items():
-            extra = {f"best_{self.recipe.metric}": best} if name == first else {}
+            extra = {f"best_{self.metric}": best} if name == first else {}
             self.log_of_run.write(name, values | extra, step=step, epoch=epoch)
         return {f"eval_{name}_{tag}": x for name, values in metrics.items() for tag, x in values.items()}
 
-    def stopped_early(self, checkpoint: Path) -> bool:
-        """Whether the run that wrote this checkpoint of the Trainer had stopped early."""
-        return self._has_stopped(TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)))
-
-    def _has_stopped(self, state: TrainerState) -> bool:
+    def has_stopped(self, state: TrainerState) -> bool:
+        """Whether a run stops early in this state, which may be that of a checkpoint."""
         values = [entry[SCORE] for entry in state.log_history if SCORE in entry]
-        return 0 < self.recipe.patience <= since_best(values, maximize=self.recipe.maximize)
+        return 0 < self.recipe.cfg.checkpoint.patience <= since_best(values, maximize=self.maximize)
 
     def logits(self, sentences: Sentences) -> NDArray[np.float32]:
         """Logits (N, K) of a split, in the order of its files."""
-        order_N = sentences.by_length()
+        # Longest sentence first: batches in this order contain little padding.
+        order_N = np.argsort([-len(row) for row in sentences.rows], kind="stable")
         logits_NK = np.empty((len(sentences), self.labels.size), dtype=np.float32)
         logits_NK[order_N] = self.predict(Subset(sentences, order_N.tolist())).predictions
         return logits_NK
@@ -240,20 +247,6 @@ class ClassifierTrainer(Trainer):
         counts = Counts(self.labels)
         counts.add(torch.from_numpy(logits_NK), self.subsets[subset].labels)
         return counts.metrics()
-
-    def _write_predictions(self, logits: dict[str, NDArray[np.float32]]) -> None:
-        """The predictions of all subsets, and the thresholds, from the logits (N, K) of each subset."""
-        outputs = {name: self.labels.outputs(logits_NK) for name, logits_NK in logits.items()}
-        first = next(iter(outputs))
-        thresholds = chosen_thresholds(self.labels, self.subsets[first].targets, outputs[first])
-        labels = self.labels.with_thresholds(thresholds)
-        if thresholds:
-            write_thresholds(self.run_folder, thresholds)
-        for name, outputs_NK in outputs.items():
-            predictions.write(
-                self.run_folder / predictions.file_name(name),
-                predictions.from_outputs(labels, outputs_NK, self.subsets[name].targets),
-            )
 
 
 def since_best(scores: Sequence[float], *, maximize: bool) -> int:
@@ -265,47 +258,42 @@ def since_best(scores: Sequence[float], *, maximize: bool) -> int:
     return since
 
 
+@dataclass(eq=False)
 class _Progress(TrainerCallback):
     """Logs training loss, learning rate and speed; skips the validations between the intervals."""
 
-    def __init__(self, trainer: ClassifierTrainer) -> None:
-        self._trainer = trainer
-        self._since = time.monotonic()
+    trainer: ClassifierTrainer
+    since: float = field(default_factory=time.monotonic)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % INTERVAL:
             return
-        trainer, now = self._trainer, time.monotonic()
+        trainer, now = self.trainer, time.monotonic()
         assert trainer.lr_scheduler is not None  # created before the first update
         values = {
             "loss": trainer.interval.loss,
             "lr": float(trainer.lr_scheduler.get_last_lr()[0]),
-            "wps": trainer.interval.tokens / (now - self._since),
+            "wps": int(trainer.interval.tokens) / (now - self.since),
         }
         done = state.epoch or 0.0
         trainer.log_of_run.write(
             "train_inner", values, step=state.global_step, epoch=int(np.ceil(done)), done=done
         )
-        trainer.interval.clear()
-        self._since = now
+        trainer.interval, self.since = Counts(trainer.labels), now
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        trainer = self._trainer
+        trainer = self.trainer
         epoch = max(1, round(state.epoch or 0))
         trainer.log_of_run.write(
             "train", trainer.whole_epoch.metrics(), step=state.global_step, epoch=epoch, done=float(epoch)
         )
-        trainer.whole_epoch.clear()
-        if epoch % trainer.recipe.validate_interval and state.global_step < state.max_steps:
+        trainer.whole_epoch = Counts(trainer.labels)
+        if epoch % trainer.recipe.cfg.dataset.validate_interval and state.global_step < state.max_steps:
             control.should_evaluate = control.should_save = False
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         epoch = max(1, round(state.epoch or 0))
         logger.info("Saved checkpoint %s (epoch %d @ %d updates)", args.output_dir, epoch, state.global_step)
-
-
-INTERVAL = 25
-"""Updates between two log records of the training loss."""
 
 
 def log_to_standard_output() -> None:
@@ -343,20 +331,16 @@ class RunLog:
             writer.close()
 
 
+@dataclass
 class Counts:
     """Running sums of loss, statistics of the metrics and tokens over batches."""
 
-    def __init__(self, labels: Labels) -> None:
-        self._labels = labels
-        self._objective = OBJECTIVES[labels.kind.name]
-        self.clear()
-
-    def clear(self) -> None:
-        """Set all sums to zero."""
-        self._loss: Tensor | float = 0.0
-        self._sums: Tensor | int = 0
-        self._tokens: Tensor | int = 0
-        self._size: Tensor | float = 0.0
+    labels: Labels
+    tokens: Tensor | int = 0
+    """Number of tokens without padding."""
+    _loss: Tensor | float = 0.0
+    _size: Tensor | float = 0.0
+    _sums: Tensor | int = 0
 
     @torch.no_grad()
     def add(
@@ -364,19 +348,15 @@ class Counts:
         logits_BK: Tensor,
         labels: Tensor,
         tokens: Tensor | int = 0,
-        loss: SumOfLosses | None = None,
+        loss: tuple[Tensor, float | Tensor] | None = None,
     ) -> None:
         """Add a batch; `labels` as in `objectives`, `loss` is its training loss (default: the plain loss)."""
-        total, size = loss or self._objective.loss(logits_BK, labels)
+        objective = OBJECTIVES[self.labels.kind.name]
+        total, size = loss or objective.loss(logits_BK, labels)
         self._loss = self._loss + total
-        self._sums = self._sums + self._objective.sums(logits_BK, labels, self._labels)
+        self._sums = self._sums + objective.sums(logits_BK, labels, self.labels)
         self._size = self._size + size
-        self._tokens = self._tokens + tokens
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens without padding."""
-        return int(self._tokens)
+        self.tokens = self.tokens + tokens
 
     @property
     def loss(self) -> float:
@@ -385,13 +365,9 @@ class Counts:
 
     def metrics(self) -> dict[str, float]:
         """`loss` and every registered metric of the sums, unrounded."""
-        sums = self._sums.cpu() if isinstance(self._sums, Tensor) else None
-        return {"loss": self.loss} | measure_statistics(
-            self._labels.kind.name, self._objective.statistics(sums)
-        )
-
-
-Item = dict[str, Tensor]
+        kind, sums = self.labels.kind.name, self._sums
+        statistics = OBJECTIVES[kind].statistics(sums.cpu() if isinstance(sums, Tensor) else None)
+        return {"loss": self.loss} | measure_statistics(kind, statistics)
 
 
 @dataclass(frozen=True)
@@ -411,10 +387,6 @@ class Sentences(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> Item:
         return {"input_ids": self.rows[index], "labels": self.labels[index]}
 
-    def by_length(self) -> NDArray[np.int64]:
-        """(N,) indices, longest sentence first: batches in this order contain little padding."""
-        return np.argsort([-len(row) for row in self.rows], kind="stable")
-
 
 def read_sentences(task: SentenceClassificationTask, split: str) -> Sentences:
     """Read a split as fairseq's task does in training; raises `UserError` for missing or malformed data."""
@@ -429,18 +401,22 @@ def read_sentences(task: SentenceClassificationTask, split: str) -> Sentences:
     return Sentences(rows, labels, targets)
 
 
-@dataclass(frozen=True)
-class Pad:
-    """Collator that pads on the right to the longest sentence of the batch."""
+def pad_batch(items: Sequence[Item], token_types: bool = False) -> Item:
+    """Items padded on the right to the longest sentence of the batch.
 
-    pad: int
-    token_types: bool = False
-    """Whether the second text of a pair has a token type of its own."""
+    They have `input_ids`, `attention_mask` and, if the second text of a pair has a token type of its own,
+    `token_type_ids`, int64 (B, L), and `labels`.
+    """
+    rows = [item["input_ids"] for item in items]
+    ids_BL = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+    labels = torch.stack([item["labels"] for item in items])
+    found = {"input_ids": ids_BL, "attention_mask": (ids_BL != PAD).long(), "labels": labels}
+    return found | ({"token_type_ids": in_second(ids_BL, EOS).long()} if token_types else {})
 
-    def __call__(self, items: Sequence[Item]) -> Item:
-        """`input_ids`, `attention_mask` and perhaps `token_type_ids`, int64 (B, L), and `labels`."""
-        rows = [item["input_ids"] for item in items]
-        ids_BL = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
-        labels = torch.stack([item["labels"] for item in items])
-        found = {"input_ids": ids_BL, "attention_mask": (ids_BL != self.pad).long(), "labels": labels}
-        return found | ({"token_type_ids": in_second(ids_BL, EOS).long()} if self.token_types else {})
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak memory of this process so far in bytes: allocated on a GPU, or resident on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

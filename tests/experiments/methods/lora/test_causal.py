@@ -12,15 +12,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from roberta_small.common import manifest
+from roberta_small.common.cli import flags_of
 from roberta_small.experiments.methods.lora import sample as lora_sample
 from tests.support.method_runs import command
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    root = tmp_path_factory.mktemp("sample")
-    lora_sample.write(root, updates=30)
-    return root
+def sample(causal_sample, tmp_path_factory):
+    """A copy of the sample, in which runs are written."""
+    return shutil.copytree(causal_sample, tmp_path_factory.mktemp("causal") / "sample")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,10 @@ def test_the_manifest_describes_the_run(trained):
     assert content["trainable_parameters"] == 2 * 16 * (64 + 3 * 64)
     assert content["precision"] == "fp32"
     assert "--answer-only" in content["recipe_flags"]
+    # Constants, which are recorded as those options of version 1.
+    fixed = {"--accumulation": ("4",), "--warmup-share": ("0.05",), "--valid-share": ("0.1",)}
+    recorded = flags_of(content["recipe_flags"])
+    assert {flag: recorded[flag][1:] for flag in fixed} == fixed
     assert content["data"]["sha256"]["faq.json"]
     log = (trained / "train.log").read_text()
     assert '"num_updates": "10"' in log

@@ -36,52 +36,41 @@ def folders(tmp_path_factory):
         rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
         (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         task = "multi-label" if name == "several" else "regression"
-        words = [
-            "prepare",
-            f"{root}/{name}.jsonl",
-            "--task",
-            task,
-            "--valid",
-            "0.2",
-            "--out",
-            f"{root}/{name}",
-        ]
-        assert preprocess(words) == 0
+        words = f"prepare {root}/{name}.jsonl --task {task} --valid 0.2 --out {root}/{name}"
+        assert preprocess(words.split()) == 0
     return root
 
 
 def features_of(splits):
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-    return words.fit_transform(splits.train.texts), words.transform(splits.test.texts)
+    return words.fit_transform(splits["train"].texts), words.transform(splits["test"].texts)
 
 
 def test_multi_label_equals_one_versus_rest(folders):
-    splits = read_folder(folders / "several/text")
-    fitted = fit(splits, Features())
+    splits, labels = read_folder(folders / "several/text")
+    fitted = fit(splits, labels, Features())
     train, test = features_of(splits)
-    y = splits.targets(splits.train)
+    y = splits["train"].targets
     model = OneVsRestClassifier(LogisticRegression(C=fitted.strength, tol=1e-6, max_iter=5000)).fit(train, y)
-    found = fitted.probabilities(splits.test.texts)
-    k = fitted.classes.index("c")
+    found = fitted.outputs(splits["test"].texts)
+    k = labels.classes.index("c")
     others = [i for i in range(3) if i != k]
     assert found[:, others] == pytest.approx(model.predict_proba(test)[:, others], abs=1e-6)
     assert (found[:, k] > 0.999).all()
-    best = f1_score(
-        splits.targets(splits.valid), fitted.probabilities(splits.valid.texts) >= 0.5, average="micro"
-    )
+    valid = splits["valid"]
+    best = f1_score(valid.targets, fitted.outputs(valid.texts) >= 0.5, average="micro")
     assert fitted.valid_scores[fitted.strength] == max(fitted.valid_scores.values()) == pytest.approx(best)
 
 
 def test_regression_equals_ridge(folders):
-    splits = read_folder(folders / "numbers/text")
-    fitted = fit(splits, Features())
+    splits, labels = read_folder(folders / "numbers/text")
+    fitted = fit(splits, labels, Features())
     assert tuple(fitted.valid_scores) == STRENGTHS
     train, test = features_of(splits)
-    y = splits.targets(splits.train)
+    y = splits["train"].targets
     ridge = Ridge(alpha=1 / fitted.strength).fit(train.toarray(), y)  # scaling the labels changes nothing
-    assert fitted.probabilities(splits.test.texts)[:, 0] == pytest.approx(
-        ridge.predict(test.toarray()), abs=1e-3
-    )
+    found = fitted.outputs(splits["test"].texts)[:, 0]
+    assert found == pytest.approx(ridge.predict(test.toarray()), abs=1e-3)
     assert set(fitted.most_informative(3)) == {"higher", "lower"}
 
 
@@ -89,8 +78,8 @@ def test_regression_equals_ridge(folders):
 def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
     text = folders / name / "text"
     main([str(text), str(tmp_path)])
-    splits = read_folder(text)
-    wanted = fit(splits, Features())
+    splits, labels = read_folder(text)
+    wanted = fit(splits, labels, Features())
     saved = Tfidf.read(tmp_path / TFIDF)
     assert saved.meaning == wanted.labels
     (tmp_path / "manifest.json").write_text(
@@ -100,12 +89,12 @@ def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
         )
     )  # fmt: skip
     model = open_model(tmp_path)
-    rows = model.text_input.encode(splits.test.texts).rows
+    rows = model.text_input.encode(splits["test"].texts).rows
     outputs = model.labels.outputs(model.network.logits(rows))
-    assert outputs == pytest.approx(wanted.probabilities(splits.test.texts), abs=1e-9)
+    assert outputs == pytest.approx(wanted.outputs(splits["test"].texts), abs=1e-9)
     arrays = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-test.jsonl"))
     assert arrays.outputs == pytest.approx(outputs, abs=1e-9)
-    assert np.array_equal(arrays.targets, splits.targets(splits.test))
+    assert np.array_equal(arrays.targets, splits["test"].targets)
     if name == "several":
         assert read_thresholds(tmp_path) == dict(zip(saved.classes, saved.meaning.thresholds, strict=True))
 

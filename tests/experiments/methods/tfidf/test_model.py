@@ -3,22 +3,17 @@
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.methods.tfidf.method import (
-    SPLITS,
-    STRENGTHS,
-    Features,
-    Split,
-    Splits,
-    read_folder,
-)
+from roberta_small.common.label_kinds import Labels
+from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
 from roberta_small.experiments.methods.tfidf.model import fit, scores
 
 
@@ -54,90 +49,69 @@ def logistic(x_NV, labels_N, classes, strength):
     n, v = x_NV.shape
     k = 1 if classes == 2 else classes
 
-    def linear(flat):
+    def linear(x_NV, flat):
         weights, intercepts = flat[: k * v].reshape(k, v), flat[k * v :]
         logits = x_NV @ weights.T + intercepts
-        return np.hstack([np.zeros((n, 1)), logits]) if classes == 2 else logits
+        return np.hstack([np.zeros((len(x_NV), 1)), logits]) if classes == 2 else logits
 
     def loss(flat):
-        logits = linear(flat)
+        logits = linear(x_NV, flat)
         likelihood = (logits[np.arange(n), labels_N] - logsumexp(logits, axis=1)).sum()
         return -strength * likelihood + 0.5 * (flat[: k * v] ** 2).sum()
 
     found = minimize(loss, np.zeros(k * v + k), method="L-BFGS-B", options={"maxiter": 5000, "maxfun": 10**7})
-    return lambda x: _softmax(x, found.x, k, v, classes)
-
-
-def _softmax(x_NV, flat, k, v, classes):
-    logits = x_NV @ flat[: k * v].reshape(k, v).T + flat[k * v :]
-    if classes == 2:
-        logits = np.hstack([np.zeros((len(x_NV), 1)), logits])
-    return np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    return lambda x_NV: softmax(linear(x_NV, found.x), axis=1)
 
 
 @pytest.mark.parametrize("sublinear", [False, True])
 def test_probabilities_equal_those_of_a_fit_by_hand(texts, monkeypatch, sublinear):
     monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.STRENGTHS", (1.0,))
-    splits = read_folder(texts)
-    doubled = Split([f"{text} {text}" for text in splits.train.texts], splits.train.labels)
-    splits = Splits(doubled, splits.valid, splits.test, splits.classes)
-    fitted = fit(splits, Features(sublinear=sublinear))
-    names, train_NV = tfidf(doubled.texts, doubled.texts, sublinear)
+    splits, labels = read_folder(texts)
+    doubled = [f"{text} {text}" for text in splits["train"].texts]
+    train = replace(splits["train"], texts=doubled)
+    fitted = fit(splits | {"train": train}, labels, Features(sublinear=sublinear))
+    names, train_NV = tfidf(doubled, doubled, sublinear)
     assert list(fitted.vectorizer.get_feature_names_out()) == names
-    labels_N = np.array([splits.classes.index(label) for label in doubled.labels])
-    predict = logistic(train_NV, labels_N, len(splits.classes), 1.0)
-    _, test_NV = tfidf(splits.test.texts, doubled.texts, sublinear)
-    assert fitted.probabilities(splits.test.texts) == pytest.approx(predict(test_NV), abs=2e-3)
+    predict = logistic(train_NV, train.targets, labels.size, 1.0)
+    _, test_NV = tfidf(splits["test"].texts, doubled, sublinear)
+    assert fitted.outputs(splits["test"].texts) == pytest.approx(predict(test_NV), abs=2e-3)
 
 
 def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
-    splits = read_folder(texts)
-    fitted = fit(splits, Features())
-    assert tuple(fitted.valid_accuracy) == STRENGTHS
-    best = max(fitted.valid_accuracy.values())
-    assert fitted.strength == min(c for c, accuracy in fitted.valid_accuracy.items() if accuracy == best)
-    right = [
-        splits.classes[row.argmax()] == label
-        for row, label in zip(fitted.probabilities(splits.valid.texts), splits.valid.labels, strict=True)
-    ]
-    assert best == pytest.approx(100 * np.mean(right))
-    # Other labels of test change nothing.
-    other = Split(splits.test.texts, splits.test.labels[::-1])
-    again = fit(Splits(splits.train, splits.valid, other, splits.classes), Features())
-    assert (again.strength, again.valid_accuracy) == (fitted.strength, fitted.valid_accuracy)
-
-
-def test_most_informative_ngrams_belong_to_their_class(texts):
-    splits = read_folder(texts)
-    informative = fit(splits, Features()).most_informative(3)
-    assert list(informative) == splits.classes
-    for name, ngrams in informative.items():
-        texts_of = [
-            t for t, label in zip(splits.train.texts, splits.train.labels, strict=True) if label == name
-        ]
+    splits, labels = read_folder(texts)
+    fitted = fit(splits, labels, Features())
+    assert tuple(fitted.valid_scores) == STRENGTHS
+    best = max(fitted.valid_scores.values())
+    assert fitted.strength == min(c for c, accuracy in fitted.valid_scores.items() if accuracy == best)
+    predicted_N = fitted.outputs(splits["valid"].texts).argmax(axis=1)
+    assert best == pytest.approx(100 * np.mean(predicted_N == splits["valid"].targets))
+    # Without test, the choice is the same.
+    again = fit({name: splits[name] for name in ("train", "valid")}, labels, Features())
+    assert (again.strength, again.valid_scores) == (fitted.strength, fitted.valid_scores)
+    informative = fitted.most_informative(3)
+    assert list(informative) == list(labels.classes)
+    for ngrams in informative.values():
         weights = [weight for _, weight in ngrams]
         assert weights == sorted(weights, reverse=True)
         assert all(weight > 0 for weight in weights)
-        assert any(ngrams[0][0] in text for text in texts_of)
     assert {"captivant", "superbe", "émouvant"} & {ngram for ngram, _ in informative["good"]}
     assert {"ennuyeux", "plat", "raté"} & {ngram for ngram, _ in informative["bad"]}
 
 
-def test_features_select_the_ngrams(texts):
-    splits = read_folder(texts)
-    words = fit(splits, Features((1, 1), 2)).vectorizer.get_feature_names_out()
-    assert not [word for word in words if " " in word]
-    counts = Counter(word for text in splits.train.texts for word in set(text.split()))
+def test_features_select_the_ngrams(texts, monkeypatch):
+    monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.STRENGTHS", (1.0,))
+    splits, labels = read_folder(texts)
+    words = fit(splits, labels, Features((1, 1), 2)).vectorizer.get_feature_names_out()
+    counts = Counter(word for text in splits["train"].texts for word in set(text.split()))
     assert set(words) == {word for word, count in counts.items() if count >= 2 and len(word) > 1}
     with pytest.raises(UserError, match="--min-df 1000"):
-        fit(splits, Features(min_df=1000))
+        fit(splits, labels, Features(min_df=1000))
 
 
 def test_scores_by_hand():
     probabilities = np.array([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]])
-    split = Split(["a"] * 4, ["c", "a", "b", "b"])
     # Columns are c, a, b: right, right, wrong (c), right.
-    found = scores(probabilities, split, ["c", "a", "b"])
+    found = scores(Labels.single("cab"), np.array([0, 1, 2, 2]), probabilities)
     assert found["accuracy"] == 75
     assert found["macro_f1"] == pytest.approx((2 / 3 + 1 + 2 / 3) / 3)
     assert found["loss"] == pytest.approx(-np.mean(np.log2([0.5, 0.75, 0.25, 0.5])))
@@ -146,14 +120,15 @@ def test_scores_by_hand():
 
 
 def test_texts_labels_and_classes_are_read_in_order(texts):
-    splits = read_folder(texts)
+    splits, labels = read_folder(texts)
     for name, split in splits.items():
         assert split.texts == (texts / f"{name}.input0").read_text().splitlines()
-        assert split.labels == (texts / f"{name}.label").read_text().split()
-    assert splits.classes == ["good", *sorted(set(splits.train.labels) - {"good"})]
+        assert split.lines == (texts / f"{name}.label").read_text().split()
+        assert [labels.classes[i] for i in split.targets] == split.lines
+    assert list(labels.classes) == ["good", *sorted(set(splits["train"].lines) - {"good"})]
 
 
-@pytest.mark.parametrize("name", [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")])
+@pytest.mark.parametrize("name", ["train.input0", "valid.label", "test.input0"])
 def test_a_missing_file_is_an_error(texts, name):
     (texts / name).unlink()
     with pytest.raises(UserError, match=f"{re.escape(str(texts))}: .*{re.escape(name)}; "):

@@ -5,8 +5,8 @@ import torch
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FAMILIES
-from roberta_small.experiments.methods.transformers.initial import initial_model
 from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.train_run import initial_model
 from roberta_small.export.transformers.networks import to_transformers
 from tests.support.data_folders import write_data
 from tests.support.method_runs import words

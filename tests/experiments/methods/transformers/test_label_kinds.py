@@ -21,14 +21,12 @@ from roberta_small.common.label_kinds import (
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
-from roberta_small.experiments.methods.transformers.initial import initial_model
 from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.train_run import initial_model
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
-    Pad,
-    RunLog,
+    pad_batch,
     read_sentences,
-    training_arguments,
 )
 from roberta_small.export.transformers.networks import to_transformers
 from tests.support.method_runs import measured, train_one, words
@@ -59,7 +57,7 @@ def changes_for(kind, **changes):
 
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
-    """Transformers' loss follows from `problem_type`; three batches are averaged as one."""
+    """Three batches are averaged as one."""
     kind, data = labelled
     flags = changes_for(kind, **NO_DROPOUT, **{"--max-epoch": None, "--max-update": "3"})
     cfg = configuration([data, *words(flags), "--cpu", "--num-workers", "0", "--seed", "1"])
@@ -68,24 +66,15 @@ def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
     recipe = parse(str(data), words(flags | {"--update-freq": str(accumulation)}))
     task = recipe.task()
     model = initial_model(recipe, task, None, seed=1)
-    train = read_sentences(task, "train")
     trainer = ClassifierTrainer(
-        model,
-        recipe,
-        training_arguments(recipe, tmp_path, sentences=len(train), seed=1, bf16=False, cpu=True),
-        train=train,
-        valid={"valid": read_sentences(task, "valid")},
-        labels=task.labels,
-        collate=Pad(1),
-        run=tmp_path,
-        log=RunLog(tmp_path / "tensorboard"),
-        save_best=lambda model: None,
+        model, recipe, task, tmp_path, lambda model: None, seed=1, bf16=False, cpu=True
     )
+    train = trainer.train_dataset
     weights = theirs.model.state_dict()
     model.load_state_dict(to_transformers(weights, FAMILIES["roberta"], head=HEAD, lm_head=False))
     model.train()
     theirs.model.train()
-    batches = [Pad(1)([train[i] for i in range(n, n + 11)]) for n in (0, 11, 22)][:accumulation]
+    batches = [pad_batch([train[i] for i in range(n, n + 11)]) for n in (0, 11, 22)][:accumulation]
     trainer.current_gradient_accumulation_steps = accumulation
     size = trainer._get_num_items_in_batch(batches, torch.device("cpu"))
     for batch in batches:
@@ -135,7 +124,7 @@ def initial(data, kind, checkpoint):
 
 def outputs(model, labels, data):
     recipe = parse(str(data), words(changes_for(labels.kind.name)))
-    batch = Pad(1)([read_sentences(recipe.task(), "test")[i] for i in range(4)])
+    batch = pad_batch([read_sentences(recipe.task(), "test")[i] for i in range(4)])
     batch.pop("labels")
     with torch.no_grad():
         return labels.outputs(model.eval()(**batch).logits.numpy())

@@ -12,21 +12,20 @@ from fairseq.trainer import Trainer as FairseqTrainer
 from fairseq_cli.train import should_stop_early
 from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from transformers import RobertaForSequenceClassification, TrainingArguments
+from transformers import RobertaForSequenceClassification, TrainerState, TrainingArguments
 
 from roberta_small.common import predictions
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.label_kinds import Labels
+from roberta_small.experiments.methods.transformers.method import last_checkpoint
 from roberta_small.experiments.methods.transformers.recipe import parse
-from roberta_small.experiments.methods.transformers.run_folder import last_checkpoint, on_one_device
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
     Counts,
-    Pad,
-    RunLog,
+    on_one_device,
+    pad_batch,
     read_sentences,
     since_best,
-    training_arguments,
 )
 from roberta_small.export.transformers.networks import build as build_model
 from roberta_small.export.transformers.networks import to_fairseq, to_transformers
@@ -60,27 +59,33 @@ def long_data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("long-data"), longest=60)
 
 
-def build(data, run, changes, seed=1):
+def build(data, run, changes):
     """A trainer of the recipe with `changes`, and a list to which it appends each new best model."""
     recipe = parse(str(data), words(changes))
     task = recipe.task()
     model = build_model(recipe.sizes(len(task.source_dictionary)), task.class_names)
-    train = read_sentences(task, "train")
     kept = []
-    trainer = ClassifierTrainer(
-        model,
-        recipe,
-        training_arguments(recipe, run / "trainer", sentences=len(train), seed=seed, bf16=False, cpu=True),
-        train=train,
-        valid={name: read_sentences(task, name) for name in ("valid", "test")},
-        labels=task.labels,
-        collate=Pad(1),
-        run=run,
-        log=RunLog(run / "tensorboard"),
-        save_best=lambda model: kept.append(model),
-        weights=recipe.weights(str(data), task.class_names),
-    )
+    trainer = ClassifierTrainer(model, recipe, task, run, kept.append, seed=1, bf16=False, cpu=True)
     return trainer, kept
+
+
+def scored(monkeypatch, trainer, values, metric="accuracy"):
+    """Let the trainer measure these scores on valid; returns the updates at which it validates."""
+    scores, steps = iter(values), []
+
+    def measure(subset, logits):
+        if subset == "valid":
+            steps.append(trainer.state.global_step)
+        return {"loss": 1.0, "accuracy": 0.0} | ({metric: next(scores)} if subset == "valid" else {})
+
+    monkeypatch.setattr(trainer, "measure", measure)
+    return steps
+
+
+def has_stopped(trainer, folder):
+    """Whether training ended early, from the last checkpoint alone."""
+    path = last_checkpoint(folder / "trainer") / "trainer_state.json"
+    return trainer.has_stopped(TrainerState.load_from_json(str(path)))
 
 
 def fairseqs_weights_and_losses(data, updates):
@@ -104,9 +109,14 @@ def test_updates_equal_those_of_stock_fairseq(data, tmp_path, accumulation):
     trainer.model.load_state_dict(to_transformers(before, FAMILIES["roberta"], head=HEAD, lm_head=False))
     # fairseq has no token types; here their embedding starts at zero and must not be trained.
     trainer.model.roberta.embeddings.token_type_embeddings.weight.requires_grad_(False)
-    ours = []
-    clear = trainer.whole_epoch.clear
-    trainer.whole_epoch.clear = lambda: (ours.append(trainer.whole_epoch.loss), clear())
+    ours, write = [], trainer.log_of_run.write
+
+    def logged(subset, values, **kwargs):
+        if subset == "train":
+            ours.append(values["loss"])
+        write(subset, values, **kwargs)
+
+    trainer.log_of_run.write = logged
     trainer.train()
     assert ours == pytest.approx(losses, rel=2e-5)
     for key, value in to_fairseq(trainer.model.state_dict(), FAMILIES["roberta"], head=HEAD).items():
@@ -164,52 +174,31 @@ def test_weighted_and_smoothed_updates_equal_those_of_fairseq(data, tmp_path, ac
 def test_training_stops_after_validations_without_a_better_score(data, tmp_path, monkeypatch):
     changes = {"--patience": "2", "--max-epoch": "9", "--total-num-update": "54"}
     trainer, _ = build(data, tmp_path, changes)
-    scores = iter([50.0, 60.0, 60.0, 55.0, 70.0])
-
-    def measure(subset, logits):
-        return {"loss": 1.0, "accuracy": next(scores) if subset == "valid" else 0.0}
-
-    monkeypatch.setattr(trainer, "measure", measure)
+    steps = scored(monkeypatch, trainer, [50.0, 60.0, 60.0, 55.0, 70.0])
     trainer.train()
-    assert trainer.state.global_step == 4 * 6
-    assert trainer.stopped_early(last_checkpoint(tmp_path / "trainer"))
+    assert steps == [6, 12, 18, 24]
+    assert has_stopped(trainer, tmp_path)
 
 
 def test_validations_can_be_epochs_apart(data, tmp_path, monkeypatch):
     intervals = {"--validate-interval": "2", "--save-interval": "2"}
     trainer, _ = build(data, tmp_path, intervals | {"--max-epoch": "5", "--total-num-update": "30"})
-    measured = []
-
-    def measure(subset, logits):
-        measured.append((subset, trainer.state.global_step))
-        return {"loss": 1.0, "accuracy": 50.0}
-
-    monkeypatch.setattr(trainer, "measure", measure)
+    steps = scored(monkeypatch, trainer, [50.0] * 3)
     trainer.train()
-    assert [step for subset, step in measured if subset == "valid"] == [12, 24, 30]
+    assert steps == [12, 24, 30]
     assert last_checkpoint(tmp_path / "trainer").name == "checkpoint-30"
 
 
 def test_the_count_for_patience_continues_after_an_interruption(data, tmp_path, monkeypatch):
     changes = {"--patience": "3", "--max-epoch": "9", "--total-num-update": "54"}
-
-    def scored(values):
-        trainer, _ = build(data, tmp_path, changes)
-        scores = iter(values)
-
-        def measure(subset, logits):
-            return {"loss": 1.0, "accuracy": next(scores) if subset == "valid" else 0.0}
-
-        monkeypatch.setattr(trainer, "measure", measure)
-        return trainer
-
-    killed = scored([60.0, 50.0, 50.0])
+    killed, _ = build(data, tmp_path, changes)
+    scored(monkeypatch, killed, [60.0, 50.0, 50.0])
     with pytest.raises(StopIteration):  # there is no score for the fourth validation
         killed.train()
-    last = last_checkpoint(tmp_path / "trainer")
-    assert not killed.stopped_early(last)
-    resumed = scored([50.0, 90.0])
-    resumed.train(resume_from_checkpoint=str(last))
+    assert not has_stopped(killed, tmp_path)
+    resumed, _ = build(data, tmp_path, changes)
+    scored(monkeypatch, resumed, [50.0, 90.0])
+    resumed.train(resume_from_checkpoint=str(last_checkpoint(tmp_path / "trainer")))
     assert resumed.state.global_step == 4 * 6
 
 
@@ -231,37 +220,18 @@ def test_weight_decay_applies_to_every_parameter(data, tmp_path):
     assert len(names) == len(list(trainer.model.parameters()))
 
 
-def test_the_later_of_equally_good_epochs_is_stored(data, tmp_path, monkeypatch):
-    trainer, kept = build(data, tmp_path, {})
-    values = iter([50.0, 60.0, 60.0])
-
-    def measure(subset, logits):
-        return {
-            "loss": 1.0,
-            "accuracy": next(values) if subset == "valid" else 0.0,
-            "macro_f1": 0.0,
-            "mcc": 0.0,
-        }
-
-    monkeypatch.setattr(trainer, "measure", measure)
+@pytest.mark.parametrize(
+    ("metric", "scores", "stored"), [("accuracy", [50.0, 60.0, 60.0], 3), ("loss", [0.5, 0.7, 0.4], 2)]
+)
+def test_the_best_epoch_is_stored_and_the_later_one_on_a_tie(
+    data, tmp_path, monkeypatch, metric, scores, stored
+):
+    minimize = {"--best-checkpoint-metric": "loss", "--maximize-best-checkpoint-metric": None}
+    trainer, kept = build(data, tmp_path, minimize if metric == "loss" else {})
+    scored(monkeypatch, trainer, scores, metric)
     trainer.train()
-    assert len(kept) == 3
-    assert trainer.state.best_metric == 60
-
-
-def test_a_worse_epoch_is_not_stored(data, tmp_path, monkeypatch):
-    trainer, kept = build(data, tmp_path, {"--best-checkpoint-metric": "loss"} | MINIMIZE)
-    values = iter([0.5, 0.7, 0.4])
-
-    def measure(subset, logits):
-        return {"loss": next(values) if subset == "valid" else 9.0, "accuracy": 0.0}
-
-    monkeypatch.setattr(trainer, "measure", measure)
-    trainer.train()
-    assert len(kept) == 2
-
-
-MINIMIZE = {"--maximize-best-checkpoint-metric": None}
+    assert len(kept) == stored
+    assert trainer.state.best_metric == scores[-1]
 
 
 def test_logits_are_in_the_order_of_the_files(data, tmp_path):
@@ -339,7 +309,7 @@ def difference_in_fp32(data, run):
     model = RobertaForSequenceClassification.from_pretrained(run / "model").eval()
     rows = read_sentences(parse(str(data), words({})).task(), "valid")
     written_NK = predictions.to_arrays(predictions.read_any(run / "predictions-valid.jsonl")).outputs
-    batch = Pad(1)([rows[number] for number in range(len(rows))])
+    batch = pad_batch([rows[number] for number in range(len(rows))])
     logits_NK = model(batch["input_ids"], batch["attention_mask"]).logits
     return np.abs(logits_NK.softmax(-1).detach().numpy() - written_NK).max()
 
@@ -388,19 +358,11 @@ def test_ids_and_labels_equal_those_of_stock_fairseq(long_data, split):
 
 def test_batches_are_padded_as_in_fairseq(long_data):
     sentences = read_sentences(parse(str(long_data), words()).task(), "valid")
-    batch = Pad(1)([sentences[i] for i in range(8)])
+    batch = pad_batch([sentences[i] for i in range(8)])
     wanted_BL = collate_tokens(sentences.rows[:8], pad_idx=1)
     assert torch.equal(batch["input_ids"], wanted_BL)
     assert torch.equal(batch["attention_mask"], wanted_BL.ne(1).long())
     assert batch["labels"].tolist() == sentences.labels[:8].tolist()
-
-
-def test_by_length_sorts_from_long_to_short(long_data):
-    sentences = read_sentences(parse(str(long_data), words()).task(), "test")
-    order = sentences.by_length()
-    lengths = [len(sentences.rows[i]) for i in order]
-    assert sorted(order) == list(range(len(sentences)))
-    assert lengths == sorted(lengths, reverse=True)
 
 
 def test_metrics_summed_over_batches_equal_scikit_learn():
@@ -418,6 +380,4 @@ def test_metrics_summed_over_batches_equal_scikit_learn():
     wanted = float(torch.nn.functional.cross_entropy(logits_NK, labels_N)) / math.log(2)
     assert found["loss"] == pytest.approx(wanted, rel=1e-6)
     assert counts.tokens == 35
-    counts.clear()
-    assert (counts.tokens, counts.loss) == (0, 0)
-    assert np.isfinite(list(counts.metrics().values())).all()
+    assert np.isfinite(list(Counts(Labels.single("abc")).metrics().values())).all()
