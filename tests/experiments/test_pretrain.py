@@ -7,7 +7,6 @@ from roberta_small.experiments import provenance
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.methods import pretrain
 from roberta_small.experiments.progress import Progress
-from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
 from tests.support import fake_trainer
 
@@ -25,17 +24,10 @@ def test_tokens_are_converted_to_updates():
     assert recipe.number("--max-update") == recipe.number("--total-num-update") == 611
     assert recipe.number("--warmup-updates") == 37
     assert all(number in printed for number in ("5,000,000", "8,192", "611", "5,005,312"))
-
-
-def test_tokens_per_update_include_all_processes():
-    recipe = Recipe("r", (*WORDS, *pretrain.process_flags(3)))
-    assert pretrain.tokens_per_update(recipe) == 3 * 16 * 2 * 256
-
-
-def test_warm_up_and_total_updates_of_the_recipe_are_kept():
-    words = (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000")
-    recipe = with_budget(Recipe("r", words), 5_000_000)
+    own = Recipe("r", (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000"))
+    recipe = with_budget(own, 5_000_000)
     assert (recipe.number("--warmup-updates"), recipe.number("--total-num-update")) == (5, 9000)
+    assert pretrain.tokens_per_update(Recipe("r", (*WORDS, *pretrain.process_flags(3)))) == 3 * 16 * 2 * 256
 
 
 @pytest.mark.parametrize(
@@ -69,11 +61,6 @@ def test_invalid_lengths_raise(words, tokens, facts):
     assert all(fact in str(caught.value) for fact in facts)
 
 
-def test_a_recipe_with_max_update_is_unchanged():
-    recipe = Recipe("r", (*WORDS, "--max-update", "5"))
-    assert with_budget(recipe, None) is recipe
-
-
 def test_hours_select_the_schedule_over_time():
     words = (*WORDS, "--lr-scheduler", "polynomial_decay", "--lr", "1e-3")
     recipe = with_budget(Recipe("r", words), None, 1.5)
@@ -84,11 +71,6 @@ def test_hours_select_the_schedule_over_time():
         pretrain.with_budget(Recipe("r", (*words, "--warmup-updates", "5")), None, 1.5)
     with pytest.raises(UserError, match=r"--tokens, --hours"):
         pretrain.with_budget(Recipe("r", words), 100, 1.5)
-
-
-def test_tokens_with_the_recipe_pretrain():
-    recipe = with_budget(recipes.load("pretrain"), 10**6)
-    assert recipe.number("--max-update") == -(-(10**6) // pretrain.tokens_per_update(recipe))
 
 
 @pytest.fixture
@@ -113,9 +95,11 @@ def run(here, capfd, monkeypatch):
     return call
 
 
-def test_a_run_writes_manifest_and_model(run, here):
+def test_a_run_writes_manifest_and_model(run, here, starts):
     code, _out, err = run()
     assert (code, err) == (0, "")
+    assert run()[0] == 0
+    assert len(starts("pré/fr")) == 1  # a finished run is skipped
     content = json.loads((here / "pré/fr/manifest.json").read_text())
     assert (content["arm"], content["init"], content["seed"]) == ("pretrain", "random", 1)
     assert (content["status"], content["checkpoint"]) == ("finished", None)
@@ -128,12 +112,6 @@ def test_a_run_writes_manifest_and_model(run, here):
     ]
     assert "--num-classes" not in content["command"]
     assert (here / "pré/fr/model.pt").is_file()
-
-
-def test_a_finished_run_is_skipped(run, starts):
-    assert run()[0] == 0
-    assert run()[0] == 0
-    assert len(starts("pré/fr")) == 1
 
 
 def test_processes_share_the_cores_and_are_part_of_the_recipe(run, starts, monkeypatch):

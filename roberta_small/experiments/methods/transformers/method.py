@@ -91,8 +91,7 @@ class Transformers(Method):
             defaults=self.defaults,
             recorded=settings.recorded,
             packages=PACKAGES,
-            pools=False,
-            separate=False,
+            plugin=False,
         )
         different = {(each.run.arm, each.run.init): each for each in sweep.trainings}
         for training in different.values():
