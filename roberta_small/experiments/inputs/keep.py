@@ -15,7 +15,6 @@ from roberta_small.common.files import atomic_folder, sha256
 from roberta_small.common.label_kinds import KIND, SCALING
 from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
-from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS
 
 DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")
 KEPT = ("tokenizer", KIND, SCALING)
@@ -30,6 +29,8 @@ def keep_inputs(data: Path, folder: Path) -> None:
     target = folder / INPUTS
     if target.exists() or not (data / DICTIONARY).is_file():
         return
+    from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS  # slow to import
+
     report = read_report(data)
     with atomic_folder(target) as new:
         for name in DICTIONARIES:
