@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.measure import Contender, execute, python, say
 from benchmarks.settings import Settings
 from roberta_small.common.cpu import environment
-from roberta_small.experiments.inputs.files import count_classes
+from roberta_small.experiments.inputs.files import class_names
 from roberta_small.experiments.methods.fairseq import PLUGIN
 from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.recipe import length as run_length
@@ -73,7 +73,7 @@ def stock(words: Callable[[Mapping[str, str]], tuple[str, ...]], settings: Setti
 
 def classes(settings: Settings) -> int:
     """Number of classes of the classification folder."""
-    return count_classes(settings.data / "label" / "dict.txt")
+    return len(class_names(settings.data / "label" / "dict.txt"))
 
 
 def vocabulary(data: Path) -> int:

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from roberta_small.common import manifest, predictions
+from roberta_small.common.cli import flags_of
 from roberta_small.common.cpu import Usage, environment, usage
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.run import LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments import plan, provenance, report
-from roberta_small.experiments.baselines import Baseline
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs.keep import keep_inputs
 from roberta_small.experiments.methods import Command, Method
@@ -64,16 +64,6 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
-class Executed:
-    """What a launcher has done."""
-
-    code: int
-    """The exit code: 1 if a run failed."""
-    started: int
-    """Number of runs that it trained."""
-
-
 def planned(method: Method, sweep: Sweep) -> list[Planned]:
     """The state of each run, in order; raises `UserError` as `plan.inspect`. Writes nothing."""
     found = []
@@ -104,25 +94,29 @@ def execute(
     *,
     first: int = 0,
     max_runs: int | None = None,
-    baselines: Sequence[Baseline] = (),
-) -> Executed:
+    baselines: Sequence[tuple[Method, Sweep]] = (),
+) -> tuple[int, int]:
     """Train the runs that are not finished and print the summary; `baselines` are fitted first.
 
-    With `max_runs`, trains at most so many, beginning with the run at the position `first`. Raises
-    `UserError` before the first run is started, and `KeyboardInterrupt` after a signal.
+    With `max_runs`, trains at most so many, beginning with the run at the position `first`. Returns the exit
+    code, 1 if a run failed, and the number of runs that were trained. Raises `UserError` before the first run
+    is started, and `KeyboardInterrupt` after a signal.
     """
     machine = _machine(sweep)
     states = planned(method, sweep)
     report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
     before = []
-    for baseline in baselines:
+    for trainer, baseline in baselines:
         try:
-            before.append((baseline, planned(baseline.method, baseline.sweep)))
+            before.append((trainer, baseline, planned(trainer, baseline)))
         except UserError as error:  # the folder has the baseline of other data
-            print(f"baseline {baseline.sweep.trainings[0].run.arm}: left out ({error})")
-    for baseline, found in before:
+            print(f"baseline {baseline.trainings[0].run.arm}: left out ({error})")
+    for trainer, baseline, found in before:
         print(f"baseline {found[0].run.arm}:", flush=True)
-        _fit(baseline, found)
+        # A run that fails is reported and stops nothing.
+        Launcher(trainer, baseline, _machine(baseline)).run(found)
+        if all(state.state is State.FINISHED for state in found):
+            print("finished (skipped)", flush=True)
     if before:
         print(flush=True)
     for training, state in zip(sweep.trainings, states, strict=True):
@@ -130,18 +124,9 @@ def execute(
             keep_inputs(sweep.data, training.run.folder)
             method.finish(sweep, training.run.folder)
     launcher = Launcher(method, sweep, machine, max_runs)
-    in_turn = [*states[first % len(states) :], *states[: first % len(states)]]
-    launcher.run([state for state in in_turn if state.state is not State.FINISHED])
+    launcher.run([*states[first % len(states) :], *states[: first % len(states)]])
     code = report.summary(sweep, states, launcher.outcomes, compare=bool(baselines))
-    return Executed(code, launcher.started)
-
-
-def _fit(baseline: Baseline, states: Sequence[Planned]) -> None:
-    """Train the runs of a baseline that are not finished. One that fails is reported and stops nothing."""
-    launcher = Launcher(baseline.method, baseline.sweep, _machine(baseline.sweep))
-    launcher.run([state for state in states if state.state is not State.FINISHED])
-    if all(state.state is State.FINISHED for state in states):
-        print("finished (skipped)", flush=True)
+    return code, launcher.started
 
 
 def _machine(sweep: Sweep) -> Machine:
@@ -202,15 +187,15 @@ class Launcher:
         """Time before which a run that another launcher has locked is not tried again."""
 
     def run(self, planned: Sequence[Planned]) -> None:
-        """Train all runs; a failed run does not stop the others.
+        """Train the runs that are not finished; a failed run does not stop the others.
 
         Runs that other launchers train are waited for, and resumed if their launcher ends without finishing
         them. With a limit on the number of runs, waits for `LEASE_SECONDS` at most. SIGINT, SIGTERM and
         SIGHUP stop the trainers, mark their runs as interrupted and raise KeyboardInterrupt.
         """
-        waiting = list(planned)
+        waiting = [state for state in planned if state.state is not State.FINISHED]
         idle_since, said = time.monotonic(), False
-        with _signals_interrupt():
+        with _signals(_interrupt):
             try:
                 while self._active or (waiting and not self._full()):
                     self._fill(waiting)
@@ -219,22 +204,27 @@ class Launcher:
                     elif waiting and not self._full():
                         if self._max_runs is not None and time.monotonic() - idle_since > LEASE_SECONDS:
                             break
-                        said = said or self._say_waiting(waiting)
+                        if not said:
+                            said = True
+                            names = [f"{one.run.label} ({_holder(one.run.folder)})" for one in waiting]
+                            runs = count(len(waiting), "run")
+                            print_above(f"waiting for {runs} of other processes: {', '.join(names)}")
                     time.sleep(POLL_SECONDS)
-                    self._poll()
+                    for active in list(self._active):  # update its progress, and close it if it has ended
+                        active.usage = usage(active.process.pid) or active.usage
+                        code = active.process.poll()  # before the log is read, so that its end is included
+                        active.line.show(active.follower)
+                        if code is not None:
+                            self._close(active, code)
+                            self._active.remove(active)
             finally:
-                with _signals_ignored():
+                # A second Ctrl-C does not leave running trainers behind.
+                with _signals(signal.SIG_IGN):
                     self._stop()
 
     def _full(self) -> bool:
         """Whether the limit on the number of runs is reached."""
         return self._max_runs is not None and self.started >= self._max_runs
-
-    @staticmethod
-    def _say_waiting(waiting: Sequence[Planned]) -> bool:
-        names = ", ".join(f"{state.run.label} ({_holder(state.run.folder)})" for state in waiting)
-        print_above(f"waiting for {count(len(waiting), 'run')} of other processes: {names}")
-        return True
 
     def _fill(self, waiting: list[Planned]) -> None:
         """Start waiting runs in free slots; removes from `waiting` what is started or has ended elsewhere."""
@@ -296,13 +286,19 @@ class Launcher:
         else:
             plan.clear(run)
         command = self._method.command(self._sweep, training, resume=resume, cpu=self._machine.cpu)
-        content = provenance.describe(run, self._sweep.recipe, command.shown)
+        content: manifest.Manifest = {"schema": manifest.SCHEMA}
+        content |= {"arm": run.arm, "init": run.init, "seed": run.seed, "recipe": self._sweep.recipe.name}
+        content["command"] = list(command.shown)
         content |= dict(training.identity) | self._static
         content |= {"status": "running", "started": provenance.now(), "ended": None}
         content["seconds"] = previous.get("seconds", 0) if resume else 0
         if resume:
             content |= {key: previous[key] for key in MEASURED if key in previous}
-        if resume and (earlier := plan.earlier_lengths(state, previous)):
+        earlier = previous.get("continued", [])
+        if state.longer:
+            flags = flags_of(previous.get("recipe_flags") or [])
+            earlier = [*earlier, [word for flag in plan.LENGTH for word in flags.get(flag, ())]]
+        if resume and earlier:
             content["continued"] = earlier
         if state.longer:  # they are of the best checkpoint, which may change
             for path in [*run.folder.glob(predictions.file_name("*")), run.folder / THRESHOLDS]:
@@ -313,9 +309,9 @@ class Launcher:
     def _start(
         self, training: Training, command: Command, content: manifest.Manifest, lock: IO[str]
     ) -> Active:
-        run, slot = training.run, self._free_slot()
+        run, taken = training.run, {active.slot for active in self._active}
+        slot = next(slot for slot in range(self._machine.slots) if slot not in taken)
         follower = Follower(run.folder / LOG, training.recipe)
-        follower.skip()
         with open(run.folder / LOG, "ab") as log:
             process = subprocess.Popen(
                 command.argv,
@@ -332,23 +328,18 @@ class Launcher:
         line = ProgressLine(run.label, position=slot)
         return Active(training, slot, process, follower, line, content, time.monotonic(), lock)
 
-    def _free_slot(self) -> int:
-        taken = {active.slot for active in self._active}
-        return next(slot for slot in range(self._machine.slots) if slot not in taken)
-
-    def _poll(self) -> None:
-        """Update all progress lines and close the runs that have ended."""
-        for active in list(self._active):
-            active.usage = usage(active.process.pid) or active.usage
-            code = active.process.poll()  # before the log is read, so that its last lines are included
-            active.line.show(active.follower)
-            if code is not None:
-                self._close(active, code)
-                self._active.remove(active)
-
     def _close(self, active: Active, code: int) -> None:
-        run = active.training.run
-        problem = f"the trainer exited with {_exit_text(code)}" if code else self._missing_output(active)
+        """Complete the folder of a run whose process has ended, and record how."""
+        run, recipe, progress = active.training.run, active.training.recipe, active.follower.progress
+        if code:
+            ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            problem: str | None = f"the trainer exited with {ended}"
+        else:
+            folders = [f"{TENSORBOARD}/{subset}" for subset in ("train", *recipe.valid_subsets)]
+            events = "events.out.tfevents.*"
+            missing = [name for name in self._method.outputs if not (run.folder / name).is_file()]
+            missing += [f"{name}/ events" for name in folders if not any((run.folder / name).glob(events))]
+            problem = f"the trainer exited without an error but wrote no {missing[0]}" if missing else None
         if problem is None:
             try:
                 keep_inputs(self._sweep.data, run.folder)
@@ -356,12 +347,18 @@ class Launcher:
                 active.content |= self._method.finish(self._sweep, run.folder)
             except (UserError, OSError) as error:
                 problem = str(error)
-        if problem is None and (best := self._best(active)) is not None:
-            active.content["best"] = best
+        if problem is None and progress.best is not None:
+            active.content["best"] = {
+                "metric": recipe.metric,
+                "epoch": progress.best_epoch,
+                "subset": recipe.valid_subsets[0],
+                "scores": {recipe.valid_subsets[0]: progress.best, **progress.at_best},
+                "labels": inputs.labels_digest(self._sweep.data),
+            }
         self._write_end(active, "failed" if problem else "finished")
         active.lock.close()
         active.line.close()
-        seconds, progress = active.content["seconds"], active.follower.progress
+        seconds = active.content["seconds"]
         ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_parts(progress)])
         print_above(f"{run.label}  {ending}  in {duration(seconds)}")
         self.outcomes[run] = Outcome(run, progress, seconds, problem)
@@ -375,32 +372,6 @@ class Launcher:
                 content["peak_memory_bytes"] = max(content.get("peak_memory_bytes", 0), found.peak_bytes)
         if (size := active.follower.progress.parameters) is not None:
             content["parameters"], content["trainable_parameters"] = size
-
-    def _best(self, active: Active) -> dict[str, Any] | None:
-        """The manifest's `best` of a run; None if nothing was validated."""
-        progress, recipe = active.follower.progress, active.training.recipe
-        if progress.best is None:
-            return None
-        scores = {recipe.valid_subsets[0]: progress.best, **progress.at_best}
-        labels = inputs.labels_digest(self._sweep.data)
-        return {
-            "metric": recipe.metric,
-            "epoch": progress.best_epoch,
-            "subset": recipe.valid_subsets[0],
-            "scores": scores,
-            "labels": labels,
-        }
-
-    def _missing_output(self, active: Active) -> str | None:
-        """An error message if an output file of a run is missing, else None."""
-        folder = active.training.run.folder
-        for name in self._method.outputs:
-            if not (folder / name).is_file():
-                return f"the trainer exited without an error but wrote no {name}"
-        for subset in ("train", *active.training.recipe.valid_subsets):
-            if not any((folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
-                return f"the trainer exited without an error but wrote no {TENSORBOARD}/{subset}/ events"
-        return None
 
     @staticmethod
     def _write_end(active: Active, status: str) -> None:
@@ -483,37 +454,17 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _exit_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    # SIGINT is included because a shell starts background jobs with SIGINT ignored.
-    with _handlers((*_stop_signals(), signal.SIGINT), interrupt):
-        yield
-
-
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """Ignore further signals, so that a second Ctrl-C does not leave running trainers behind."""
-    with _handlers((*_stop_signals(), signal.SIGINT), signal.SIG_IGN):
-        yield
-
-
-def _stop_signals() -> list[int]:
-    # nohup starts a command with SIGHUP ignored, and it must stay ignored.
-    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-@contextlib.contextmanager
-def _handlers(numbers: Sequence[int], handler: Any) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+def _signals(handler: Any) -> Iterator[None]:
+    """Handle the signals that stop a command; SIGTERM and SIGHUP as SIGINT."""
+    # nohup starts a command with SIGHUP ignored, and it must stay ignored. SIGINT is included because a shell
+    # starts background jobs with SIGINT ignored.
+    numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in (*numbers, signal.SIGINT)}
     try:
         yield
     finally:

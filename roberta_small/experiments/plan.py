@@ -22,7 +22,6 @@ from roberta_small.common.files import atomic_open
 from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments.progress import Progress, read_log
 from roberta_small.experiments.recipe.grid import same
-from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Training
 
 LIMITS = ("--max-epoch", "--max-update")
@@ -71,34 +70,37 @@ def inspect(training: Training, resumable: Callable[[Path], bool], *, extends: b
     Raises `UserError` if the folder contains another experiment or unknown files, because resuming
     there would mix two experiments. A run of another experiment that failed without an update is replaced.
     """
-    run, recipe = training.run, training.recipe
-    existing = _manifest(run.folder)
+    run, recipe, identity = training.run, training.recipe, training.identity
+    existing = manifest.read(run.folder)
+    files = list(run.folder.iterdir()) if existing is None and run.folder.is_dir() else []
+    if any(not path.name.startswith(".") for path in files):
+        # Another launcher may have started the run meanwhile. It writes the manifest before other files.
+        existing = manifest.read(run.folder)
+        if existing is None:
+            raise UserError(
+                f"{run.folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
+                f"move or delete it, or choose another --out"
+            )
     if existing is None:
         return Planned(run, State.NEW, Progress(recipe))
-    if difference := _difference(run, existing, training.identity):
-        if _failed_early(run, existing, recipe) and _name_difference(existing, run) is None:
+    progress = read_log(run.folder / LOG, recipe)
+    if difference := _difference(run, existing, identity):
+        failed = existing["status"] == "failed" and progress.update == 0 and progress.validations == 0
+        early = failed and not any(run.folder.rglob("checkpoint*"))  # of any method
+        if early and _other_name(existing, run) is None:
             return Planned(run, State.NEW, Progress(recipe), replaces=True, manifest=existing)
-        if extends and _is_longer(run, existing, training.identity) and resumable(run.folder):
-            progress = read_log(run.folder / LOG, recipe)
+        if extends and _is_longer(run, existing, identity) and resumable(run.folder):
             return Planned(run, State.RESUME, progress, manifest=existing, longer=True)
         raise UserError(
             f"{run.folder / manifest.NAME}: the existing run was started with {difference}; choose another "
             f"--out or --arm, or delete the folder to restart the run"
         )
-    progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress, manifest=existing)
     # "running" means that the process was killed, unless another one has locked the folder (`execute`).
     if resumable(run.folder):
         return Planned(run, State.RESUME, progress, manifest=existing)
     return Planned(run, State.NEW, Progress(recipe), manifest=existing)
-
-
-def earlier_lengths(state: Planned, previous: manifest.Manifest) -> list[list[str]]:
-    """The manifest's `continued` for a run that resumes; `previous` is the manifest of its earlier start."""
-    flags = flags_of(previous.get("recipe_flags") or [])
-    words = [word for flag in LENGTH for word in flags.get(flag, ())]
-    return [*previous.get("continued", []), *([words] if state.longer else [])]
 
 
 def repair(folder: Path) -> None:
@@ -128,37 +130,36 @@ def newest_intact(folder: Path) -> Path | None:
     return next((path for path in [last, *others] if path.is_file() and zipfile.is_zipfile(path)), None)
 
 
-def _manifest(folder: Path) -> manifest.Manifest | None:
-    """The manifest of a run; None if its folder has no files. Raises `UserError` if it has others only."""
-    found = manifest.read(folder)
-    if found is None and folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        # Another launcher may have started the run meanwhile. It writes the manifest before other files.
-        found = manifest.read(folder)
-        if found is None:
-            raise UserError(
-                f"{folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
-                f"move or delete it, or choose another --out"
-            )
-    return found
-
-
-def _failed_early(run: Run, existing: manifest.Manifest, recipe: Recipe) -> bool:
-    """Whether a run has failed with neither an update in its log nor a checkpoint of any method."""
-    if existing["status"] != "failed" or any(run.folder.rglob("checkpoint*")):
-        return False
-    progress = read_log(run.folder / LOG, recipe)
-    return progress.update == 0 and progress.validations == 0
-
-
 def _difference(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any]) -> str | None:
     """How the run in the folder differs from the planned one; None if it is the same."""
-    return (
-        _name_difference(existing, run)
-        or _data_difference(existing["data"], identity["data"])
-        or _checkpoint_difference(existing.get("checkpoint"), identity["checkpoint"])
-        or _checkpoint_difference(existing.get("teacher"), identity.get("teacher"), "teacher", "none")
-        or _flags_difference(existing.get("recipe_flags"), identity["recipe_flags"])
-    )
+    if (other := _other_name(existing, run)) is not None:
+        return other
+    old, new = existing["data"], identity["data"]
+    before, now = old.get("sha256") or {}, new["sha256"]
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if changed:
+        return f"other data ({', '.join(changed)} of {old.get('path')} differ from {new['path']})"
+    for key, what, absent in (
+        ("checkpoint", "initial checkpoint", "random weights"),
+        ("teacher", "teacher", "none"),
+    ):
+        old, new = existing.get(key) or {}, identity.get(key) or {}
+        if old.get("sha256") != new.get("sha256"):
+            return f"another {what} ({old.get('path', absent)}, now {new.get('path', absent)})"
+    flags, planned = flags_of(existing.get("recipe_flags") or []), flags_of(identity["recipe_flags"])
+    shown = [
+        f"{' '.join(flags.get(flag, (flag, 'not set')))}, now {' '.join(planned.get(flag, ('not set',)))}"
+        for flag in flags | planned
+        if not _same(flags.get(flag, ()), planned.get(flag, ()))
+    ]
+    return f"another recipe ({'; '.join(shown)})" if shown else None
+
+
+def _other_name(existing: manifest.Manifest, run: Run) -> str | None:
+    for key, now in (("arm", run.arm), ("init", run.init), ("seed", run.seed)):
+        if existing[key] != now:
+            return f"another {key} ({existing[key]}, now {now})"
+    return None
 
 
 def _is_longer(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any]) -> bool:
@@ -174,47 +175,6 @@ def _is_longer(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any
     return all(old <= new for old, new in given) and any(old < new for old, new in given)
 
 
-def _name_difference(existing: manifest.Manifest, run: Run) -> str | None:
-    for key, now in (("arm", run.arm), ("init", run.init), ("seed", run.seed)):
-        if existing[key] != now:
-            return f"another {key} ({existing[key]}, now {now})"
-    return None
-
-
-def _data_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    before, now = old.get("sha256") or {}, new["sha256"]
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if not changed:
-        return None
-    return f"other data ({', '.join(changed)} of {old.get('path')} differ from {new['path']})"
-
-
-def _checkpoint_difference(
-    old: dict[str, Any] | None,
-    new: dict[str, Any] | None,
-    what: str = "initial checkpoint",
-    absent: str = "random weights",
-) -> str | None:
-    if (old or {}).get("sha256") == (new or {}).get("sha256"):
-        return None
-    before, now = ((recorded or {}).get("path", absent) for recorded in (old, new))
-    return f"another {what} ({before}, now {now})"
-
-
-def _same(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
-    """Whether a flag has the same values, as text or as numbers."""
-    if one is None or other is None:
-        return one is other
+def _same(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether a flag has the same values, as text or as numbers; without the flag, there are no words."""
     return len(one) == len(other) and all(map(same, one, other))
-
-
-def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:
-    before, now = flags_of(old or []), flags_of(new)
-    flags = [flag for flag in before | now if not _same(before.get(flag), now.get(flag))]
-    if not flags:
-        return None
-    shown = [
-        f"{' '.join(before.get(flag, (flag, 'not set')))}, now {' '.join(now.get(flag, ('not set',)))}"
-        for flag in flags
-    ]
-    return f"another recipe ({'; '.join(shown)})"

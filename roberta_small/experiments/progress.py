@@ -7,6 +7,7 @@ the end of an epoch (train). All numbers except the epoch are strings.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -81,7 +82,10 @@ class Progress:
         return min(1.0, max(by_epoch, by_update, by_time))
 
     def _read_record(self, subset: str, record: dict[str, Any]) -> None:
-        numbers = {key: number for key, value in record.items() if (number := _number(value)) is not None}
+        numbers: dict[str, float] = {}
+        for key, value in record.items():
+            with contextlib.suppress(TypeError, ValueError):
+                numbers[key] = float(value)
         self.epoch = int(numbers.get("epoch", self.epoch))
         if subset == "train_inner":
             self.epochs_done = numbers.get("update", self.epochs_done)
@@ -93,39 +97,34 @@ class Progress:
             self.epochs_done = float(self.epoch)
         elif subset in self.recipe.valid_subsets:
             values = {key.removeprefix(f"{subset}_"): value for key, value in numbers.items()}
-            if subset == self.recipe.valid_subsets[0]:
-                self._read_validation(values)
-            elif self._last_is_best and self.recipe.metric in values:  # subsets are logged in their order
-                self.at_best[subset] = values[self.recipe.metric]
-
-    def _read_validation(self, numbers: dict[str, float]) -> None:
-        self.validations += 1
-        self.update = int(numbers.get("num_updates", self.update))
-        self.last_valid = numbers
-        value = numbers.get(self.recipe.metric)
-        # fairseq logs no best value at the first validation.
-        self.best = numbers.get(f"best_{self.recipe.metric}", value)
-        self._last_is_best = value is not None and value == self.best
-        if self._last_is_best:  # on a tie the later epoch, as for checkpoint_best.pt
-            self.best_epoch = self.epoch
-            self.at_best = {}
+            value = values.get(self.recipe.metric)
+            if subset != self.recipe.valid_subsets[0]:
+                if self._last_is_best and value is not None:  # subsets are logged in their order
+                    self.at_best[subset] = value
+                return
+            self.validations += 1
+            self.update = int(values.get("num_updates", self.update))
+            self.last_valid = values
+            # fairseq logs no best value at the first validation.
+            self.best = values.get(f"best_{self.recipe.metric}", value)
+            self._last_is_best = value is not None and value == self.best
+            if self._last_is_best:  # on a tie the later epoch, as for checkpoint_best.pt
+                self.best_epoch = self.epoch
+                self.at_best = {}
 
 
 class Follower:
-    """Reads the new lines of a growing log; a missing log counts as empty."""
+    """Reads the lines of a growing log, first those that it has; a missing log counts as empty."""
 
     def __init__(self, log: Path, recipe: Recipe) -> None:
         self._log = log
         self._offset = 0
         self.progress = Progress(recipe)
-
-    def skip(self) -> None:
-        """Read the existing lines without yielding their validations."""
         for _ in self.poll():
             pass
 
     def poll(self) -> Iterator[Progress]:
-        """Read the complete lines that are new; yields `progress` after each validation."""
+        """Read the complete lines that are new; yields `progress` after each validation in them."""
         if not self._log.is_file():
             return
         with open(self._log, "rb") as stream:
@@ -141,9 +140,7 @@ class Follower:
 
 def read_log(log: Path, recipe: Recipe) -> Progress:
     """The progress of a run from its whole log."""
-    follower = Follower(log, recipe)
-    follower.skip()
-    return follower.progress
+    return Follower(log, recipe).progress
 
 
 class ProgressLine:
@@ -188,19 +185,18 @@ class ProgressLine:
         parts += validation_parts(progress)
         if progress.words_per_second is not None:
             parts.append(f"{progress.words_per_second:,.0f} tokens/s")
-        if (left := self._seconds_left(progress.fraction())) is not None:
-            parts.append(f"left {duration(left)}")
+        # The time left is estimated from the speed since the first observed update, without loading.
+        done = progress.fraction()
+        if self._first is not None:
+            since, before = self._first
+            if done > before:
+                left = (time.monotonic() - since) * (1 - done) / (done - before)
+                parts.append(f"left {duration(left)}")
+        elif self._start is None:
+            self._start = done
+        elif done > self._start:
+            self._first = time.monotonic(), done
         return "  ".join(parts)
-
-    def _seconds_left(self, done: float) -> float | None:
-        """Estimated from the speed since the first observed update, so without the time for loading."""
-        if self._first is None:
-            self._start = done if self._start is None else self._start
-            if done > self._start:
-                self._first = time.monotonic(), done
-            return None
-        since, before = self._first
-        return (time.monotonic() - since) * (1 - done) / (done - before) if done > before else None
 
 
 def validation_parts(progress: Progress) -> list[str]:
@@ -220,10 +216,3 @@ def print_above(line: str) -> None:
     """Print a line above the progress lines."""
     tqdm.write(line, file=sys.stdout)
     sys.stdout.flush()
-
-
-def _number(value: object) -> float | None:
-    try:
-        return float(value)  # type: ignore[arg-type]  # other types raise TypeError
-    except (TypeError, ValueError):
-        return None

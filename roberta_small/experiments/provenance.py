@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -14,13 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common import manifest
 from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
-from roberta_small.common.run import Run
 from roberta_small.common.sizes import GPU_RUN_BYTES, RUNS_PER_GPU
-from roberta_small.experiments.recipe.recipe import Recipe
 
 CPUINFO = Path("/proc/cpuinfo")
 PROBE = """
@@ -121,10 +119,14 @@ def machine(
 
 def static(where: Machine, packages: Sequence[str]) -> dict[str, Any]:
     """The manifest keys that all runs of a sweep share; `packages` are the names of packages to record."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "packages": _packages(packages),
+        "packages": versions,
         "hardware": {
             "cpu": _cpu_model(),
             "cores": usable_cores(),
@@ -132,18 +134,6 @@ def static(where: Machine, packages: Sequence[str]) -> dict[str, Any]:
             "memory_bytes": _memory_bytes(),
             "gpu": where.gpus[0] if where.gpus else None,
         },
-    }
-
-
-def describe(run: Run, recipe: Recipe, command: Sequence[str]) -> dict[str, Any]:
-    """The manifest keys that identify a run."""
-    return {
-        "schema": manifest.SCHEMA,
-        "arm": run.arm,
-        "init": run.init,
-        "seed": run.seed,
-        "recipe": recipe.name,
-        "command": list(command),
     }
 
 
@@ -175,16 +165,6 @@ def _git(*words: str) -> str | None:
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _packages(names: Sequence[str]) -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def _memory_bytes() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,6 @@ FAILURE_LINES = 15
 FAILURE_WIDTH = 200
 """Characters shown of each line; fairseq logs its whole configuration in one line."""
 RECIPE_ITSELF = "as the recipe"
-FINISHED = "finished"
 ROUNDING = 0.005
 """Of a percentage in a log."""
 
@@ -47,8 +46,9 @@ class Outcome:
 def plan_table(planned: Sequence[Planned], notes: Sequence[str] = ()) -> None:
     """Print the runs with their state before the start, their initial checkpoints, and `notes`."""
     runs = [state.run for state in planned]
-    rows = [[*names, state.action] for names, state in zip(_names(runs), planned, strict=True)]
-    print(table([*_heading(runs), "state"], rows))
+    heading, names = _names(runs)
+    rows = [[*cells, state.action] for cells, state in zip(names, planned, strict=True)]
+    print(table([*heading, "state"], rows))
     checkpoints = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
     for init, checkpoint in checkpoints.items():
         print(f"{init}: {shown_path(checkpoint)}")
@@ -85,20 +85,24 @@ def summary(
     subsets at the same epoch. For a sweep, the means over the seeds and the next commands follow.
     """
     recipe, runs = sweep.recipe, [state.run for state in planned]
-    reached = {
-        run: outcomes[run].progress if run in outcomes else read_log(run.folder / LOG, training.recipe)
-        for run, training in zip(runs, sweep.trainings, strict=True)
-    }
-    statuses = {state.run: _status(state, outcomes) for state in planned}
     others = recipe.valid_subsets[1:]
-    rows = []
-    for names, run in zip(_names(runs), runs, strict=True):
-        outcome, progress = outcomes.get(run), reached[run]
+    heading, names = _names(runs)
+    rows, finished = [], {}
+    for cells, state, training in zip(names, planned, sweep.trainings, strict=True):
+        outcome = outcomes.get(state.run)
+        progress = outcome.progress if outcome else read_log(state.run.folder / LOG, training.recipe)
+        if outcome is not None and outcome.problem:
+            status = "failed"
+        elif outcome is not None or state.state is State.FINISHED:
+            status = "finished"
+            finished[state.run] = progress
+        else:
+            status = "not finished"
         tests = [progress.at_best.get(subset) for subset in others]
         rows.append(
             [
-                *names,
-                statuses[run],
+                *cells,
+                status,
                 str(progress.epoch),
                 "-" if progress.best is None else f"{progress.best:.4g}",
                 "-" if progress.best_epoch is None else str(progress.best_epoch),
@@ -107,27 +111,30 @@ def summary(
             ]
         )
     best, test = f"best valid {recipe.metric}", [f"{subset} {recipe.metric}" for subset in others]
-    print("\n" + table([*_heading(runs), "status", "epochs", best, "at epoch", *test, "time"], rows))
-    finished = {run: reached[run] for run in runs if statuses[run] == FINISHED}
+    print("\n" + table([*heading, "status", "epochs", best, "at epoch", *test, "time"], rows))
     if sweep.out is not None:
         _print_means(finished, recipe, [best, *test])
     _print_chance(finished, sweep)
     failures = [outcome for outcome in outcomes.values() if outcome.problem]
     for outcome in failures:
-        _print_failure(outcome)
+        log = outcome.run.folder / LOG
+        lines = tail(log)
+        end = f". The end of {shown_path(log)}:" if lines else ""
+        print(f"\n{outcome.run.label} failed: {outcome.problem}{end}")
+        for line in lines:
+            print(f"    {line}")
     if sweep.out is not None and (finished or compare):
-        named = compare and _print_comparison(sweep, sweep.out)
-        _print_next(sweep.out, sweep.out if named else _best_folder(finished), sweep.data)
+        model = sweep.out if compare and _print_comparison(sweep, sweep.out) else _best(list(finished))
+        _print_next(sweep.out, model, sweep.data)
     return 1 if failures else 0
 
 
-def _best_folder(finished: Iterable[Run]) -> Path | None:
+def _best(finished: Sequence[Run]) -> Path | None:
     """The folder of the best of these runs, or of the first one if they cannot be compared; None of none."""
-    runs = list(finished)
     try:
-        return rank(runs)[0].runs[0].folder if runs else None
+        return rank(finished)[0].runs[0].folder if finished else None
     except UserError:
-        return runs[0].folder
+        return finished[0].folder
 
 
 def _print_comparison(sweep: Sweep, out: Path) -> bool:
@@ -174,13 +181,6 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
     return True
 
 
-def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
-    """The status of a run in the final table."""
-    if (outcome := outcomes.get(state.run)) is not None:
-        return "failed" if outcome.problem else FINISHED
-    return FINISHED if state.state is State.FINISHED else "not finished"
-
-
 def _print_next(out: Path, model: Path | None, data: Path) -> None:
     """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `model`.
 
@@ -196,24 +196,24 @@ def _print_next(out: Path, model: Path | None, data: Path) -> None:
             print(f"{predict} --input test.csv --out predictions.csv", flush=True)
 
 
-def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, heading: Sequence[str]) -> None:
+def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, columns: Sequence[str]) -> None:
     """Print mean and sample standard deviation over the seeds, if there are several seeds."""
     groups: dict[str, list[Run]] = {}
     for run in finished:
         groups.setdefault(run.group, []).append(run)
     if all(len(runs) < 2 for runs in groups.values()):
         return
-    first = [runs[0] for runs in groups.values()]
+    heading, names = _names([runs[0] for runs in groups.values()])
     rows = []
-    for names, runs in zip(_names(first), groups.values(), strict=True):
+    for cells, runs in zip(names, groups.values(), strict=True):
         found = [finished[run] for run in runs]
         values = [[math.nan if progress.best is None else progress.best for progress in found]]
         for subset in recipe.valid_subsets[1:]:
             values.append([progress.at_best.get(subset, math.nan) for progress in found])
-        cells = [mean_std_cell(*mean_std(column), recipe.metric) for column in values]
-        rows.append([*names[:-1], str(len(runs)), *cells])
+        means = [mean_std_cell(*mean_std(column), recipe.metric) for column in values]
+        rows.append([*cells[:-1], str(len(runs)), *means])
     print("\nmean ± sample standard deviation over the seeds:")
-    print(table([*_heading(first)[:-1], "seeds", *heading], rows))
+    print(table([*heading[:-1], "seeds", *columns], rows))
 
 
 def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
@@ -236,24 +236,13 @@ def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
         )
 
 
-def _heading(runs: Sequence[Run]) -> list[str]:
-    return [*(["setting"] if any(run.setting for run in runs) else []), "init", "seed"]
-
-
-def _names(runs: Sequence[Run]) -> list[list[str]]:
-    """For each run, the cells of the columns in `_heading`."""
+def _names(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+    """The heading of the columns that name runs, and the cells of each run; the last one is the seed."""
     grid = any(run.setting for run in runs)
-    return [[*([run.setting or RECIPE_ITSELF] if grid else []), run.init, str(run.seed)] for run in runs]
-
-
-def _print_failure(outcome: Outcome) -> None:
-    """Print why a run is not finished: the problem and the end of its log."""
-    log = outcome.run.folder / LOG
-    lines = tail(log)
-    heading = f". The end of {shown_path(log)}:" if lines else ""
-    print(f"\n{outcome.run.label} failed: {outcome.problem}{heading}")
-    for line in lines:
-        print(f"    {line}")
+    heading = [*(["setting"] if grid else []), "init", "seed"]
+    return heading, [
+        [*([run.setting or RECIPE_ITSELF] if grid else []), run.init, str(run.seed)] for run in runs
+    ]
 
 
 def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:

@@ -80,22 +80,18 @@ class SweepSettings(Settings):
     recipe: str
     """A name in recipes/ or a path."""
     passthrough: tuple[str, ...]
-    """Words after `--`, for fairseq-train."""
-    init_words: tuple[str, ...] | None
-    """The values of --inits; None for random, and pretrained if there is a checkpoint for it."""
-    pretrained: str | None
+    """Flags of fairseq-train that replace those of the recipe: of options, and the words after `--`."""
+    given: Inits
+    """The initializations as the user gave them."""
+    shipped: bool | None
+    """Whether pretrained is the repository's checkpoint; None to add it if it fits the data."""
     seeds: tuple[int, ...]
     arm: str
     """Name of the method in run folders and tables."""
     grid: Grid = field(default_factory=dict)
     """Values of flags, of which every combination is trained; empty for the recipe alone."""
     baselines: bool = False
-    """Whether to fit the baselines too (`experiments.baselines`)."""
-
-    @property
-    def given(self) -> Inits:
-        """The initializations as the user gave them."""
-        return _inits(self.init_words, self.pretrained)
+    """Whether to fit the baselines too (`experiments.train`)."""
 
     def prepare(self) -> Path:
         """The data folder. A file is prepared, once what would stop the runs afterwards has been checked.
@@ -116,12 +112,11 @@ class SweepSettings(Settings):
 
         Raises `UserError` if --inits requires the shipped checkpoint and the data have another dictionary.
         """
-        words = self.init_words
-        if self.pretrained is not None or (words is not None and "pretrained" not in words):
+        if self.shipped is False:
             return self.given, ()
         if (found := shipped_for(data)) is not None:
             return self.given | {"pretrained": found}, ()
-        if words is not None:
+        if self.shipped:
             raise UserError(
                 f"{MISSING}, and the repository's checkpoint does not have the dictionary of {data}; {REMEDY}"
             )
@@ -220,11 +215,6 @@ def add_sweep(
             "file of labelled text",
         )  # fmt: skip
     add_execution(parser)
-    _add_hyperparameters(parser, lr)
-    prepare.add_options(parser)
-
-
-def _add_hyperparameters(parser: SettingsParser, lr: float | None) -> None:
     group = parser.add_argument_group("hyperparameters (default: those of the recipe); others after --")
     for name, (flag, explanation) in HYPERPARAMETERS.items():
         default = "" if name != "lr" or lr is None else f" (default: {lr:g})"
@@ -234,63 +224,64 @@ def _add_hyperparameters(parser: SettingsParser, lr: float | None) -> None:
             metavar="X" if name == "lr" else "N",
             help=f"{explanation}{'' if flag == f'--{name}' else f' ({flag} of fairseq-train)'}{default}",
         )
+    prepare.add_options(parser)
 
 
 def _as_written(check: Callable[[str], object]) -> Callable[[str], str]:
-    """A type of argparse: the text of the option, which `check` accepts."""
+    """A type of argparse: the text of the option, which `check` accepts; a recipe records it."""
 
     def checked(text: str) -> str:
         check(text)
         return text
 
-    checked.__name__ = check.__name__
+    checked.__name__ = check.__name__  # argparse names the type in its message
     return checked
 
 
-def flags_after(options: argparse.Namespace, more: Mapping[str, str] = {}) -> tuple[str, ...]:
-    """The words after `--`, and the flags of the hyperparameters that are given as options.
+def sweep_settings(options: argparse.Namespace, more: Mapping[str, str] = {}) -> SweepSettings:
+    """The settings in the options of `add_sweep`; `more` are further options of a method -> their flags.
 
-    `more` are further options of a method -> their flags. Raises `UserError` if a flag is also set in --grid
-    or after `--`.
+    Raises `UserError` for an invalid option, and for a flag that is set in two places.
     """
+    if options.data is None:
+        raise UserError("--data (or RS_DATA=) is required: a file of labelled text or a data folder")
+    source = prepare.source(options)
+    own_data = source.is_file and hasattr(options, "no_baselines")
+    values = grid.parse(split_words(options.grid or ""))
     after = flags_of(options.passthrough)
-    in_grid = {word.partition("=")[0].removeprefix("--") for word in split_words(options.grid or "")}
-    words: list[str] = []
+    for flag in values:
+        if f"--{flag}" in after:
+            raise UserError(f"--{flag} is both in --grid and after --; keep one of them")
+    flags: list[str] = []
     for name, flag in {**{name: flag for name, (flag, _) in HYPERPARAMETERS.items()}, **more}.items():
         value = getattr(options, name.replace("-", "_"))
         if value is None:
             continue
         if flag in after:
             raise UserError(f"--{name} {value}: {flag} is also set after --; keep one of them")
-        if flag.removeprefix("--") in in_grid:
+        if flag.removeprefix("--") in values:
             raise UserError(f"--{name} {value}: {flag} is also in --grid; keep one of them")
-        words += [flag, str(value)]
-    return (*words, *options.passthrough)
-
-
-def sweep_settings(options: argparse.Namespace, more: Mapping[str, str] = {}) -> SweepSettings:
-    """The settings in the options of `add_sweep`; `more` as in `flags_after`.
-
-    Raises `UserError` for an invalid option.
-    """
-    if options.data is None:
-        raise UserError("--data (or RS_DATA=) is required: a file of labelled text or a data folder")
-    source = prepare.source(options)
-    own_data = source.is_file and hasattr(options, "no_baselines")
-    words = None if options.inits is None else tuple(_init_words(options.inits))
+        flags += [flag, str(value)]
+    seeds = split_words(options.seeds)
+    if not seeds:
+        raise UserError("--seeds is empty; list at least one seed, for example --seeds 1 2 3")
+    numbers = tuple(integer("--seeds", word, minimum=0, maximum=MAX_SEED) for word in seeds)
+    if len(set(numbers)) < len(numbers):
+        raise UserError(f"--seeds {' '.join(seeds)}: duplicate seed; list each seed once")
+    words = None if options.inits is None else _init_words(options.inits)
     if own_data and words is None and options.pretrained is not None:
-        words = ("pretrained",)
-    _inits(words, options.pretrained)
+        words = ["pretrained"]
+    shipped = None if words is None else "pretrained" in words
     return SweepSettings(
         **execution(options),
         source=source,
         recipe=options.recipe or (OWN_DATA if own_data else REFERENCE),
-        passthrough=flags_after(options, more),
-        init_words=words,
-        pretrained=options.pretrained,
-        seeds=_seeds(split_words(options.seeds)),
+        passthrough=(*flags, *options.passthrough),
+        given=_inits(words, options.pretrained),
+        shipped=shipped if options.pretrained is None else False,
+        seeds=numbers,
         arm=folder_name("--arm", options.arm),
-        grid=grid.parse(split_words(options.grid or "")),
+        grid=values,
         baselines=own_data and not options.no_baselines,
     )
 
@@ -344,12 +335,3 @@ def _inits(words: Sequence[str] | None, pretrained: str | None) -> Inits:
             f"add 'pretrained' to --inits or remove --pretrained"
         )
     return inits
-
-
-def _seeds(words: list[str]) -> tuple[int, ...]:
-    seeds = tuple(integer("--seeds", word, minimum=0, maximum=MAX_SEED) for word in words)
-    if not seeds:
-        raise UserError("--seeds is empty; list at least one seed, for example --seeds 1 2 3")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds {' '.join(words)}: duplicate seed; list each seed once")
-    return seeds

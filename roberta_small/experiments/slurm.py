@@ -43,7 +43,10 @@ def parse(text: str | list[str] | None) -> tuple[str, ...] | None:
     if words and not words[0].startswith("-"):
         raise UserError(f"--slurm: {words[0]!r} is not an option of sbatch; write --option=value")
     for word in words:
-        if _is_reserved(flag := word.partition("=")[0]):
+        flag = word.partition("=")[0]
+        # To sbatch, `--arr` means `--array`, and `-a1-5` means `-a 1-5`.
+        short = not flag.startswith("--")
+        if flag[:2] in RESERVED if short else any(reserved.startswith(flag) for reserved in RESERVED):
             raise UserError(f"--slurm: {flag} is set by this command; remove it")
     if shutil.which("sbatch") is None:
         raise UserError("--slurm: sbatch is not on the PATH; run this command on a login node of the cluster")
@@ -86,12 +89,19 @@ def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequ
 
 
 def words(options: Sequence[str], out: Path, runs: Sequence[int]) -> list[str]:
-    """The call of sbatch; options of the user replace those before them."""
+    """The call of sbatch; options of the user replace those before them.
+
+    Raises `UserError` for a folder with a backslash, which cannot be escaped.
+    """
+    folder = str(out.absolute() / FOLDER)
+    if "\\" in folder:
+        raise UserError(f"{folder}: SLURM cannot write to a path with a backslash; choose another --out")
+    folder = folder.replace("%", "%%")  # in SLURM's file names, `%j` stands for the job id
     return [
         *("sbatch", "--parsable", "--job-name=roberta-small", f"--array={','.join(map(str, runs))}"),
         *("--nodes=1", "--ntasks=1"),
         # A run resumes from its last checkpoint, so a task may be preempted and requeued at any time.
-        *("--requeue", "--open-mode=append", f"--output={_escaped(out.absolute() / FOLDER)}/%A_%a.out"),
+        *("--requeue", "--open-mode=append", f"--output={folder}/%A_%a.out"),
         *options,
     ]
 
@@ -118,20 +128,3 @@ def first_run() -> int:
     """The position of the run that this task tries first; 0 outside of a job array."""
     text = os.environ.get(TASK, "")
     return int(text) if text.isdigit() else 0
-
-
-def _escaped(folder: Path) -> str:
-    """Escape a folder for SLURM's file name patterns, in which `%j` stands for the job id.
-
-    Raises `UserError` for a backslash, which cannot be escaped.
-    """
-    if "\\" in str(folder):
-        raise UserError(f"{folder}: SLURM cannot write to a path with a backslash; choose another --out")
-    return str(folder).replace("%", "%%")
-
-
-def _is_reserved(flag: str) -> bool:
-    """Whether sbatch reads `flag` as one of `RESERVED`: `--arr` means `--array`, `-a1-5` means `-a 1-5`."""
-    if flag.startswith("--"):
-        return any(reserved.startswith(flag) for reserved in RESERVED)
-    return flag[:2] in RESERVED

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import find_soft_labels
-from roberta_small.common.errors import UserError
-from roberta_small.common.files import shown_path
-from roberta_small.common.label_kinds import KIND
+from roberta_small.common.label_kinds import KIND, LabelKind
 from roberta_small.common.run import Run, split_arm
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs import files as inputs
@@ -87,101 +85,86 @@ def classifiers(
     defaults: Sequence[str] = (),
     recorded: Sequence[str] = (),
     packages: Sequence[str] = (),
+    plugin: bool = True,
     fit: bool = True,
-    pools: bool = True,
-    separate: bool = True,
-    soft_labels: bool = False,
 ) -> Sweep:
     """Check the inputs of a method that fine-tunes classifiers on binarized data; returns its sweep.
 
     data: the data folder.
-    defaults: flags of the method that replace those of the recipe file (`grid.variants`).
+    defaults: flags of the method that replace those of the recipe file.
     recorded: words that are part of `recipe_flags` in addition to the flags of the recipe.
     packages: recorded in addition to `PACKAGES`.
+    plugin: whether the trainer is fairseq, which has --pooling mean and the probabilities of soft labels.
     fit: whether the runs have the architecture of the initial checkpoints.
-    pools: whether the method has --pooling mean.
-    separate: whether a separate process reads them, because this one has not imported fairseq.
-    soft_labels: whether the method trains on the probabilities of soft labels.
 
     Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
     inputs.require_fairseq()
     kind = inputs.label_kind(data)
-    defaults = (*defaults, *inputs.special_token_flags(data), *inputs.subset_flags(data))
-    defaults += checks.metric_flags(kind, settings.recipe)
-    recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
+    extra = (
+        *defaults,
+        *inputs.special_token_flags(data),
+        *inputs.subset_flags(data),
+        *checks.metric_flags(kind, recipes.load(settings.recipe)),
+        *settings.passthrough,
+    )
+    recipe = recipes.load(settings.recipe, extra)
     files = inputs.classification_files(data, ["train", *recipe.valid_subsets])
-    classes = inputs.label_classes(data)
+    labelled = _Labelled(data, kind, inputs.label_classes(data), run_length.count_examples(data))
     inputs.require_writable(settings.out)
-    inits, remarks = settings.initial_weights(data)
+    inits, notes = settings.initial_weights(data)
     initial = checkpoints.resolve_all(inits, data)
     paths = {init: None if found is None else found.path for init, found in initial.items()}
     prints = {init: None if found is None else found.fingerprint() for init, found in initial.items()}
-    examples = run_length.count_examples(data)
-
-    def complete(recipe: Recipe) -> Recipe:
-        return checks.complete(run_length.resolve(recipe, examples), data, classes, kind)
-
-    def variants(start: str) -> dict[str, Recipe]:
-        given = settings.arm, settings.recipe, settings.passthrough, settings.grid
-        return {one.arm: complete(one.recipe) for one in grid.variants(*given, defaults, start)}
-
-    starts = {init: recipes.start_of(path) for init, path in paths.items()}
-    by_start = {start: variants(start) for start in dict.fromkeys(starts.values())}
-    fitted = architecture.Fit()
+    # What a run starts from -> the arm and recipe of each setting of the grid, in the same order for both.
+    starts = {init: recipes.PRETRAINED if path else recipes.RANDOM for init, path in paths.items()}
+    by_start = {}
+    for start in dict.fromkeys(starts.values()):
+        base = recipes.load(settings.recipe, extra, start)
+        variants = grid.variants(settings.arm, base, settings.grid)
+        by_start[start] = [(arm, labelled.complete(one)) for arm, one in variants]
+    fitted = by_start.get(recipes.PRETRAINED, next(iter(by_start.values())))
+    fits = [architecture.Fit() for _ in fitted]
     if fit and recipes.PRETRAINED in by_start:
         places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
-        with _named_as_given(paths, inits):
-            pairs = (data / "input1").is_dir()
-            fitted = architecture.fit(
-                by_start[recipes.PRETRAINED],
-                places,
-                paths,
-                classes=classes,
-                kind=kind.name,
-                pairs=pairs,
-                pools=pools,
-                separate=separate,
-            )
-        fitted = architecture.Fit(
-            fitted.flags,
-            {arm: [_as_given(note, paths, inits) for note in notes] for arm, notes in fitted.notes.items()},
-        )
+        read = {
+            init: None if path is None else architecture.read(path, inits[init])
+            for init, path in paths.items()
+        }
+        classes, pairs = labelled.classes, (data / "input1").is_dir()
+        fits = [
+            architecture.fit(one, places, read, classes=classes, kind=kind, pairs=pairs, pools=plugin)
+            for _, one in fitted
+        ]
     fingerprint = inputs.fingerprint_data(data, files)
-
-    arms = {start: list(found) for start, found in by_start.items()}
-
-    def training(number: int, init: str, seed: int) -> Training:
-        start = starts[init]
-        arm = arms[start][number]
-        added = fitted.words(arms.get(recipes.PRETRAINED, arms[start])[number], init)
-        own = by_start[start][arm].replace(added)
-        flags = (*own.words, "--num-classes", str(len(classes) or 1), *kind.flags)
-        words = [*flags, *recorded]
-        identity: dict[str, Any] = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
+    trainings = []
+    for number, init in product(range(len(fits)), initial):
+        arm, one = by_start[starts[init]][number]
+        added = fits[number].flags.get(init, ())
+        own = one.replace(added)
+        flags = (*own.words, "--num-classes", str(len(labelled.classes) or 1), *kind.flags)
+        identity: dict[str, Any] = {"data": fingerprint, "checkpoint": prints[init]}
+        identity["recipe_flags"] = [*flags, *recorded]
         identity |= {} if kind.exclusive else {KIND: kind.name}
-        run = run_below(settings.out, arm, init, seed, paths[init])
-        return Training(run, own, flags, identity, tuple(added))
-
-    majorities = inputs.majorities(data, recipe.valid_subsets, classes)
-    conversions = [f"{init}: {found.note}" for init, found in initial.items() if found and found.note]
+        for seed in settings.seeds:
+            run = run_below(settings.out, arm, init, seed, paths[init])
+            trainings.append(Training(run, own, flags, identity, tuple(added)))
+    majorities = inputs.majorities(data, recipe.valid_subsets, labelled.classes)
+    notes += tuple(f"{init}: {found.note}" for init, found in initial.items() if found and found.note)
+    uses_soft = plugin and recipe.value("--criterion") == checks.CRITERION
+    of_fits = [(note, arm) for (arm, _), one in zip(fitted, fits, strict=True) for note in one.notes]
     return Sweep(
         settings=settings,
         data=data,
-        trainings=tuple(
-            training(number, init, seed)
-            for number in range(len(arms[starts[next(iter(paths))]]))
-            for init in paths
-            for seed in settings.seeds
-        ),
-        recipe=complete(recipe),
+        trainings=tuple(trainings),
+        recipe=labelled.complete(recipe),
         out=settings.out,
         inits=inits,
         notes=(
-            *remarks,
-            *conversions,
-            *soft_labels_note(data, used=soft_labels and recipe.value("--criterion") == checks.CRITERION),
-            *_notes(by_start, data, examples, fitted.notes),
+            *notes,
+            *soft_labels_note(data, used=uses_soft),
+            *labelled.notes(by_start),
+            *_where(of_fits, len(fits), ", "),
             *_majority_note(majorities),
         ),
         majorities=majorities,
@@ -189,22 +172,52 @@ def classifiers(
     )
 
 
-def _as_given(text: str, paths: Mapping[str, Path | None], inits: Mapping[str, Path | None]) -> str:
-    """A message with the checkpoints as the user wrote them, not as files of a cache."""
-    for init, path in paths.items():
-        given = inits[init]
-        if path is not None and given is not None:
-            text = text.replace(str(path), str(given)).replace(shown_path(path), shown_path(given))
-    return text
+@dataclass(frozen=True)
+class _Labelled:
+    """A data folder, and what recipes depend on in it."""
+
+    folder: Path
+    kind: LabelKind
+    classes: list[str]
+    examples: int | None
+    """Of the training set; None if unknown."""
+
+    def complete(self, recipe: Recipe) -> Recipe:
+        """The recipe with the length of the runs, class weights and the direction of its metric."""
+        return checks.complete(
+            run_length.resolve(recipe, self.examples), self.folder, self.classes, self.kind
+        )
+
+    def notes(self, by_start: Mapping[str, Sequence[tuple[str, Recipe]]]) -> list[str]:
+        """Length of the runs, class weights, and what is unusual, of each start and setting; for the plan."""
+        found, places = [], 0
+        for start, variants in by_start.items():
+            for arm, recipe in variants:
+                names = [arm] * (len(variants) > 1) + [f"from {start} weights"] * (len(by_start) > 1)
+                length = run_length.length(recipe, self.examples)
+                notes = [] if length is None else length.notes()
+                notes += [*run_length.truncation(recipe, self.folder), *checks.notes(recipe, length)]
+                found += [(note, ", ".join(names)) for note in notes]
+                places += 1
+        return _where(found, places, "; ")
 
 
-@contextlib.contextmanager
-def _named_as_given(paths: Mapping[str, Path | None], inits: Mapping[str, Path | None]) -> Iterator[None]:
-    """Apply `_as_given` to the message of a `UserError`."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(_as_given(str(error), paths, inits)) from None
+def soft_labels_note(data: Path, *, used: bool) -> list[str]:
+    """For the plan: whether the probabilities of soft labels are `used`."""
+    if find_soft_labels(data, "train") is None:
+        return []
+    targets = "their probabilities" if used else "the most probable class, as the trainer needs one label"
+    return [f"targets of the texts with soft labels: {targets}"]
+
+
+def _where(notes: Sequence[tuple[str, str]], places: int, separator: str) -> list[str]:
+    """Each of the notes once, after the places it is of, unless it is of all of them."""
+    found: dict[str, list[str]] = {}
+    for note, place in notes:
+        found.setdefault(note, []).append(place)
+    return [
+        note if len(names) == places else f"{separator.join(names)}: {note}" for note, names in found.items()
+    ]
 
 
 def _majority_note(majorities: Mapping[str, inputs.Majority]) -> list[str]:
@@ -216,43 +229,3 @@ def _majority_note(majorities: Mapping[str, inputs.Majority]) -> list[str]:
     ]
     heading = f"majority class: {names.pop()}, " if len(names) == 1 else "majority classes: "
     return [heading + ", ".join(parts)] if parts else []
-
-
-def soft_labels_note(data: Path, *, used: bool) -> list[str]:
-    """For the plan: whether the probabilities of soft labels are `used`."""
-    if find_soft_labels(data, "train") is None:
-        return []
-    targets = "their probabilities" if used else "the most probable class, as the trainer needs one label"
-    return [f"targets of the texts with soft labels: {targets}"]
-
-
-def _notes(
-    by_start: Mapping[str, Mapping[str, Recipe]],
-    data: Path,
-    examples: int | None,
-    architectures: Mapping[str, Sequence[str]],
-) -> list[str]:
-    """Length and architecture of the runs, class weights, and what is unusual; for the plan."""
-    notes: dict[str, list[str]] = {}
-    names = []
-    for start, by_arm in by_start.items():
-        for arm, recipe in by_arm.items():
-            parts = [arm] * (len(by_arm) > 1) + [f"from {start} weights"] * (len(by_start) > 1)
-            names.append(", ".join(parts))
-            length = run_length.length(recipe, examples)
-            found = [] if length is None else [length.describe(), *length.warnings()]
-            found += [*run_length.truncation(recipe, data), *checks.notes(recipe, length)]
-            for note in found:
-                notes.setdefault(note, []).append(names[-1])
-    everywhere = len(names)
-    told = [
-        note if len(found) == everywhere else f"{'; '.join(found)}: {note}" for note, found in notes.items()
-    ]
-    fitted: dict[str, list[str]] = {}
-    for arm, lines in architectures.items():
-        for note in lines:
-            fitted.setdefault(note, []).append(arm)
-    return told + [
-        note if len(found) == len(architectures) else f"{', '.join(found)}: {note}"
-        for note, found in fitted.items()
-    ]

@@ -16,17 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from roberta_small.common.cli import SettingsParser
+from roberta_small.common.cli import PREFIX, SettingsParser
 from roberta_small.common.errors import UserError, count, message_of
 from roberta_small.common.files import shown_path
 from roberta_small.common.run import State
 from roberta_small.common.suite import is_named, split_named
-from roberta_small.experiments import baselines, methods, slurm
-from roberta_small.experiments.baselines import Baseline
+from roberta_small.experiments import methods, slurm
 from roberta_small.experiments.inputs import prepare
+from roberta_small.experiments.inputs.prepare import Source
 from roberta_small.experiments.methods import Method
+from roberta_small.experiments.methods.fairseq import Fairseq
 from roberta_small.experiments.recipe import recipe
-from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE
+from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE, SweepSettings
 from roberta_small.experiments.sweep import Sweep
 
 OTHER_NAMES = {
@@ -38,6 +39,8 @@ OTHER_NAMES = {
 """What other programs call hyperparameters -> the options here."""
 OPTIONS = ("data", "text")
 """The options that take data sets."""
+NGRAMS = "ngrams"
+"""The recipe of the classifier of token n-grams, a baseline, and the name of its runs."""
 
 
 def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
@@ -45,18 +48,27 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
 
     `trainer` replaces fairseq-train in tests.
     """
-    from roberta_small.experiments.methods.fairseq import Fairseq
-
-    name = _method_name(argv)
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--method", nargs="?")
+    name = first.parse_known_args(list(argv[: argv.index("--")] if "--" in argv else argv))[0].method
+    if name is None:
+        name = os.environ.get(f"{PREFIX}METHOD") or methods.DEFAULT
     method = Fairseq(trainer) if name == "fairseq" and trainer else methods.find(name)
     parser = SettingsParser(
         prog="roberta-small train",
         usage="roberta-small train [--method NAME] [options] [-- options of fairseq-train]",
         description=method.summary,
     )
-    _add_method_option(parser)
+    parser.add_setting(
+        "method",
+        methods.DEFAULT,
+        f"{', '.join(methods.REGISTERED)} or package.module:OBJECT for a method outside the project",
+    )
     method.add_arguments(parser)
-    parser.hints = _hints(tuned=True) if parser.has("--lr") else _without_hyperparameters(method)
+    hints = _hints(tuned=True)
+    if not parser.has("--lr"):
+        hints = dict.fromkeys(hints, f"the method {method.name} has no such hyperparameter")
+    parser.hints = hints
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
@@ -102,8 +114,7 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
     `command` are the words of the command, for SLURM. Raises `UserError` before the first run starts.
     """
     by_name = data_sets(options)
-    several = len(by_name) > 1
-    if several:
+    if len(by_name) > 1:
         print(f"{count(len(by_name), 'data set')}: all are checked before the first run", flush=True)
     settings, sweeps, extra = {}, {}, {}
     for name, own in by_name.items():
@@ -112,20 +123,56 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
     for name, values in settings.items():
         with _naming(name):
             sweep = method.sweep(values, method.prepare(values))
-            extra[name], notes = baselines.plan(method, sweep)
+            extra[name], notes = _baselines(method, sweep)
             sweeps[name] = replace(sweep, notes=(*sweep.notes, *notes))
-    _require_same_inits(sweeps)
-    first = next(iter(settings.values()))
-    if first.slurm is not None:
+    (first, sweep), *others = sweeps.items()
+    for name, other in others:
+        if list(other.inits) != list(sweep.inits):
+            raise UserError(
+                f"the initializations differ: {', '.join(sweep.inits)} for {first}, but "
+                f"{', '.join(other.inits)} for {name} (the shipped weights have the dictionary of one of "
+                "them only); choose with --inits or --pretrained"
+            )
+    if sweep.settings.slurm is not None:
         return _submit(method, sweeps, Path(options.out), command)
-    if first.dry_run:
-        from roberta_small.experiments import execute
+    if sweep.settings.dry_run:
+        from roberta_small.experiments import execute  # not at the top, so that --help stays fast
 
         for name, sweep in sweeps.items():
             _print_heading(name, sweep)
             execute.dry_run(method, sweep)
         return 0
     return _execute(method, sweeps, extra, Path(options.out))
+
+
+def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]], list[str]]:
+    """The baselines of a classifier on data of the user, seconds each, and lines for the plan.
+
+    None unless the settings of the sweep ask for them.
+    """
+    settings = sweep.settings
+    if not isinstance(settings, SweepSettings) or not settings.baselines:
+        return [], []
+    if settings.slurm is not None:
+        return [], ["baselines: not submitted; without --slurm, the same command fits them"]
+    from roberta_small.experiments.methods.tfidf.method import METHOD as TFIDF
+    from roberta_small.experiments.methods.tfidf.method import Features, TfidfSettings
+
+    found: list[tuple[Method, Sweep]] = []
+    notes, folder = [], Source(str(sweep.data))
+    tfidf = TfidfSettings(out=settings.out, device="cpu", source=folder, text=None, features=Features())
+    try:
+        found.append((TFIDF, TFIDF.sweep(tfidf, TFIDF.prepare(tfidf))))
+    except UserError as error:
+        notes.append(f"baseline {TFIDF.name}: left out ({error})")
+    trainer = method if isinstance(method, Fairseq) else Fairseq()
+    ngrams = replace(
+        settings, source=folder, recipe=NGRAMS, arm=NGRAMS, passthrough=(), grid={}, given={"random": None},
+        shipped=False, device="cpu", baselines=False,
+    )  # fmt: skip
+    found.append((trainer, trainer.sweep(ngrams, sweep.data)))
+    names = ", ".join(one.trainings[0].run.method for _, one in found)
+    return found, [f"baselines: {names} (--no-baselines leaves them out)", *notes]
 
 
 def _hints(*, tuned: bool) -> dict[str, str]:
@@ -143,18 +190,18 @@ def _hints(*, tuned: bool) -> dict[str, str]:
     return hints | ({name: f"write {option}" for name, option in OTHER_NAMES.items()} if tuned else {})
 
 
-def _without_hyperparameters(method: Method) -> dict[str, str]:
-    """The same for a method that has none of them."""
-    return {name: f"the method {method.name} has no such hyperparameter" for name in _hints(tuned=True)}
-
-
 def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
     """Name -> the options for this data set alone; the name is "" for one data set without a name.
 
     Raises `UserError` for several data sets without names, for names as `common.suite.split_named`, and for
     files of other splits, which belong to one data set.
     """
-    given = {name: _words(value) for name in OPTIONS if (value := getattr(options, name, None)) is not None}
+    given = {}
+    for name in OPTIONS:
+        if (value := getattr(options, name, None)) is not None:
+            words = value if isinstance(value, list) else value.split()
+            # A single value is split only if every part is NAME=PATH, as in RS_DATA.
+            given[name] = words if isinstance(value, list) or all(map(is_named, words)) else [value]
     named = {name: words for name, words in given.items() if len(words) > 1 or is_named(words[0])}
     if not named:
         return {"": options}
@@ -167,7 +214,15 @@ def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
                 f"--{option}: '{word}' has no name, but there are {count(len(words), 'data set')}; write "
                 "NAME=PATH for each"
             )
-    _check_held_out(options)
+    from roberta_small.preprocess.dataset import is_source  # not at the top, so that --help stays fast
+
+    for name in ("valid", "test", "soft_labels"):
+        value = getattr(options, name, None)
+        if value is not None and (name == "soft_labels" or is_source(value)):
+            raise UserError(
+                f"--{name.replace('_', '-')} {value}: a file belongs to one data set; prepare each data set "
+                "with `roberta-small prepare`, and pass the folders"
+            )
     paths = split_named(f"--{option}", words)
     common = vars(options)
     if hasattr(options, "no_baselines") and len({prepare.is_source(path) for path in paths.values()}) > 1:
@@ -180,23 +235,34 @@ def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
 
 
 def _execute(
-    method: Method, sweeps: Mapping[str, Sweep], extra: Mapping[str, Sequence[Baseline]], out: Path
+    method: Method,
+    sweeps: Mapping[str, Sweep],
+    extra: Mapping[str, Sequence[tuple[Method, Sweep]]],
+    out: Path,
 ) -> int:
     """Train the data sets one after the other; one that fails does not stop the others.
 
     `extra` are the baselines of each.
     """
-    from roberta_small.experiments import execute
-    from roberta_small.experiments.report import table
+    from roberta_small.experiments import execute, report
 
     limit = next(iter(sweeps.values())).settings.max_runs
-    position, problems = slurm.first_run() if limit is not None else 0, {}
-    for name, sweep, first in _in_turn(sweeps, position):
+    problems: dict[str, str] = {}
+    # A task of a job array begins with the data set that has its run, at this position among all runs.
+    names, first = list(sweeps), slurm.first_run() if limit is not None else 0
+    first %= sum(len(sweep.trainings) for sweep in sweeps.values())
+    while first >= len(sweeps[names[0]].trainings):
+        first -= len(sweeps[names[0]].trainings)
+        names = [*names[1:], names[0]]
+    for index, name in enumerate(names):
+        sweep = sweeps[name]
         if limit == 0:
             break
         _print_heading(name, sweep)
         try:
-            done = execute.execute(method, sweep, first=first, max_runs=limit, baselines=extra[name])
+            code, started = execute.execute(
+                method, sweep, first=0 if index else first, max_runs=limit, baselines=extra[name]
+            )
         except Exception as error:
             message = message_of(error)
             if message is None or not name:
@@ -205,36 +271,19 @@ def _execute(
             problems[name] = message
             continue
         if limit is not None:
-            limit -= done.started
-        if done.code:
-            problems[name] = f"exit code {done.code}; the cause is printed above"
+            limit -= started
+        if code:
+            problems[name] = f"exit code {code}; the cause is printed above"
     if "" not in sweeps:
         rows = [
             [name, shown_path(sweep.settings.out), "FAILED" if name in problems else "finished"]
             for name, sweep in sweeps.items()
         ]
-        print("\n" + table(["data set", "runs in", "status"], rows))
+        print("\n" + report.table(["data set", "runs in", "status"], rows))
         for name, problem in problems.items():
             print(f"{name}: {problem}")
         print(f"\nNext, over all data sets:\n  roberta-small tables {shown_path(out)}", flush=True)
     return 1 if problems else 0
-
-
-def _in_turn(sweeps: Mapping[str, Sweep], position: int) -> Iterator[tuple[str, Sweep, int]]:
-    """The data sets, beginning with the one that has the run at a position among all runs.
-
-    Yields the name, the sweep, and the position of its first run.
-    """
-    names = list(sweeps)
-    position %= sum(len(sweep.trainings) for sweep in sweeps.values())
-    for index, name in enumerate(names):
-        size = len(sweeps[name].trainings)
-        if position < size:
-            yield name, sweeps[name], position
-            for other in (*names[index + 1 :], *names[:index]):
-                yield other, sweeps[other], 0
-            return
-        position -= size
 
 
 def _submit(method: Method, sweeps: Mapping[str, Sweep], out: Path, command: Sequence[str]) -> int:
@@ -269,18 +318,6 @@ def _submit(method: Method, sweeps: Mapping[str, Sweep], out: Path, command: Seq
     return int(any(state.state is not State.FINISHED for now in found for state in now))
 
 
-def _require_same_inits(sweeps: Mapping[str, Sweep]) -> None:
-    """Raise `UserError` if the data sets have different initializations."""
-    (first, sweep), *others = sweeps.items()
-    for name, other in others:
-        if list(other.inits) != list(sweep.inits):
-            raise UserError(
-                f"the initializations differ: {', '.join(sweep.inits)} for {first}, but "
-                f"{', '.join(other.inits)} for {name} (the shipped weights have the dictionary of one of "
-                "them only); choose with --inits or --pretrained"
-            )
-
-
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
     """Name the data set in errors, if it has a name."""
@@ -292,50 +329,6 @@ def _naming(name: str) -> Iterator[None]:
         raise UserError(f"data set {name}: {error}") from None
 
 
-def _words(value: str | list[str]) -> list[str]:
-    """The values of an option. A single one is split only if every part is NAME=PATH, as in RS_DATA."""
-    if isinstance(value, list):
-        return value
-    if not is_named(value):
-        return [value]
-    parts = value.split()
-    return parts if all(map(is_named, parts)) else [value]
-
-
-def _check_held_out(options: argparse.Namespace) -> None:
-    """Raise `UserError` for a file of texts, which cannot belong to several data sets."""
-    from roberta_small.preprocess.dataset import is_source
-
-    for name in ("valid", "test", "soft_labels"):
-        value = getattr(options, name, None)
-        if value is not None and (name == "soft_labels" or is_source(value)):
-            raise UserError(
-                f"--{name.replace('_', '-')} {value}: a file belongs to one data set; prepare each data set "
-                "with `roberta-small prepare`, and pass the folders"
-            )
-
-
 def _print_heading(name: str, sweep: Sweep) -> None:
     if name:
         print(f"\n== {name}: {shown_path(sweep.data)} ==\n", flush=True)
-
-
-def _method_name(argv: Sequence[str]) -> str:
-    """The value of the last --method before `--`, else of RS_METHOD, else the default."""
-    words = list(argv[: argv.index("--")] if "--" in argv else argv)
-    positions = [i for i, word in enumerate(words) if word == "--method" or word.startswith("--method=")]
-    option: list[str] = []
-    if positions:
-        last = positions[-1]
-        option = words[last : last + (1 if "=" in words[last] else 2)]
-    parser = SettingsParser(prog="roberta-small train", add_help=False)
-    _add_method_option(parser)
-    return parser.parse_settings(option, os.environ).method
-
-
-def _add_method_option(parser: SettingsParser) -> None:
-    parser.add_setting(
-        "method",
-        methods.DEFAULT,
-        f"{', '.join(methods.REGISTERED)} or package.module:OBJECT for a method outside the project",
-    )

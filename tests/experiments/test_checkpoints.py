@@ -191,16 +191,6 @@ def test_what_does_not_exist_is_one_clear_error(hub, tmp_path, monkeypatch, name
         assert "Hugging Face" not in str(error.value)
 
 
-def test_errors_name_the_model_on_the_hub(camembert, hub, monkeypatch, tmp_path):
-    source = shutil.copytree(camembert, tmp_path / "source")
-    (source / "config.json").write_text('{"model_type": "mpnet", "architectures": ["MPNetModel"]}')
-    hub("user/bert", source)
-    with pytest.raises(UserError) as error:
-        resolve(Path("user/bert"), "--pretrained")
-    assert str(error.value).startswith("user/bert: ")
-    assert "snapshots" not in str(error.value)
-
-
 def test_the_pooling_of_a_hub_model_is_read(tmp_path, monkeypatch, conversions):
     """It is in a subfolder, of which the others, with other formats of the model, are not downloaded."""
     source, target = tmp_path / "source", tmp_path / "downloaded"

@@ -58,7 +58,7 @@ def test_class_weights_are_recorded_in_numbers(data, tmp_path):
         (["--patience"], ["--patience"]),
         (["--validate-interval", "0"], ["--validate-interval"]),
         (["--save-interval", "0"], ["--save-interval"]),
-        (["--best-checkpoint-metric", "macro-f1"], ["macro-f1", "macro_f1", "mcc", "accuracy", "loss"]),
+        (["--best-checkpoint-metric", "macro-f1"], ["macro-f1", "mean macro_f1?", "mcc", "accuracy", "loss"]),
         (["--best-checkpoint-metric", "auroc"], ["auroc"]),
     ],
 )
@@ -66,11 +66,6 @@ def test_wrong_values_are_errors_that_name_the_recipe(data, words, facts):
     with pytest.raises(UserError) as error:
         complete(data, *words)
     assert all(fact in str(error.value) for fact in ["reference", *facts])
-
-
-def test_a_misspelt_metric_gets_a_suggestion(data):
-    with pytest.raises(UserError, match=r"did you mean macro_f1\?"):
-        complete(data, "--best-checkpoint-metric", "macro-f1")
 
 
 @pytest.mark.parametrize(
@@ -81,11 +76,6 @@ def test_the_direction_follows_from_the_metric(data, metric, maximize, given):
     words = ["--criterion", "sentence_classification", "--best-checkpoint-metric", metric]
     recipe = Recipe("own", (*words, *([MAXIMIZE] if given else [])))
     assert (MAXIMIZE in checks.complete(recipe, data, CLASSES).flags) == maximize
-
-
-def test_other_criteria_have_their_own_metrics(data):
-    recipe = Recipe("own", ("--criterion", "masked_lm", "--best-checkpoint-metric", "bleu", MAXIMIZE))
-    assert checks.complete(recipe, data, CLASSES) == recipe
 
 
 def test_the_plan_shows_weights_and_early_stopping(data):
@@ -104,11 +94,6 @@ def test_the_plan_warns_of_uneven_weights_and_useless_patience(data):
     for patience, warns in (("3", False), ("4", True), ("9", True)):
         found = notes(data, "--patience", patience)
         assert any(note.startswith("warning: ") and "5" in note for note in found) == warns
-
-
-@pytest.mark.parametrize("value", ["0", "-1"])
-def test_fairseqs_values_for_no_early_stopping_are_accepted(data, value):
-    assert notes(data, "--patience", value) == []
 
 
 def test_weights_survive_fairseqs_parser(data):

@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Sweep, Training
-from tests.support import preloaded
 
 FLAGS = ("--lr", "1e-4", "--num-classes", "2")
 
@@ -58,10 +56,6 @@ def test_only_new_runs_with_a_checkpoint_restore_and_reset():
     assert "--reset-optimizer" not in command(resume=True).argv
 
 
-def test_a_gpu_run_has_no_cpu_flag():
-    assert "--cpu" not in command(cpu=False).argv
-
-
 @pytest.mark.parametrize(
     ("tokens", "sentences", "of_gpu"),
     [("4096", "64", ("65536", "1024")), ("3000", "64", ("3000", "1024")), ("4096", "8", ("65536", "8"))],
@@ -88,6 +82,7 @@ def test_processes_that_make_batches_for_a_gpu(monkeypatch, flags, count):
     assert fairseq_flags.loading(words, cpu=True) == ()
     argv = command(cpu=False).argv
     assert argv[argv.index("--num-workers") + 1] == "8"
+    assert "--cpu" not in argv
     assert "--num-workers" not in command(cpu=True).argv
 
 
@@ -101,13 +96,6 @@ def test_shown_paths(monkeypatch, tmp_path, path, shown):
     assert shown_path(tmp_path / "sub") == "sub"
 
 
-@pytest.fixture
-def forked_check(monkeypatch):
-    """Check flags with the preloaded interpreter."""
-    monkeypatch.setattr(sys, "executable", preloaded.python())
-
-
-@pytest.mark.usefixtures("forked_check")
 def test_flags_of_a_recipe_are_accepted():
     fairseq_flags.check(run_length.resolve(recipes.load("tuned"), 1800).words)
 
@@ -119,7 +107,6 @@ def test_flags_of_a_recipe_are_accepted():
         (["--max-epoch", "x"], ["--max-epoch"]),
     ],
 )
-@pytest.mark.usefixtures("forked_check")
 def test_a_wrong_flag_raises_with_the_nearest(words, facts):
     with pytest.raises(UserError) as caught:
         fairseq_flags.check([*run_length.resolve(recipes.load("tuned"), 1800).words, *words])

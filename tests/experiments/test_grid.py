@@ -1,13 +1,11 @@
-import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
-from roberta_small.common.run import Run
 from roberta_small.experiments.recipe import grid
+from roberta_small.experiments.recipe import recipe as recipes
 from tests.support.parsed import table, train_settings
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
@@ -40,6 +38,7 @@ def test_parse(words, parsed):
         (["optimizer=adam,adam"], [" adam "]),
         (["lr=1", "lr=2"], ["'lr'"]),
         (["best-checkpoint-metric=loss"], ["--best-checkpoint-metric"]),
+        (["seed=2"], ["--seed "]),
     ],
 )
 def test_invalid_grids_raise(words, facts):
@@ -58,33 +57,18 @@ def test_repeated_options_are_joined_and_replace_the_variable():
 
 def test_every_combination_is_named_after_its_differences_from_the_recipe(here):
     values = {"lr": ("1e-3", "0.0001"), "dropout": ("0.1", "0.2")}
-    found = grid.variants("arm", "quick.txt", ["--clip-norm", "1"], values)
+    found = grid.variants("arm", recipes.load("quick.txt", ["--clip-norm", "1"]), values)
     # The recipe contains --lr 1e-4 and no --dropout.
-    assert [variant.arm for variant in found] == [
+    assert [arm for arm, _ in found] == [
         "arm,dropout=0.1,lr=1e-3",
         "arm,dropout=0.2,lr=1e-3",
         "arm,dropout=0.1",
         "arm,dropout=0.2",
     ]
-    assert [variant.recipe.value("--lr") for variant in found] == ["1e-3", "1e-3", "1e-4", "1e-4"]
-    assert [variant.recipe.value("--dropout") for variant in found] == ["0.1", "0.2", "0.1", "0.2"]
-    assert {variant.recipe.value("--clip-norm") for variant in found} == {"1"}
-    assert [variant.arm for variant in grid.variants("arm", "quick.txt", [], {})] == ["arm"]
-
-
-def test_a_flag_in_the_grid_and_after_the_dashes_raises(here):
-    with pytest.raises(UserError, match=r"--lr .*--grid"):
-        grid.variants("arm", "quick.txt", ["--lr", "1"], {"lr": ("2",)})
-
-
-def test_a_reserved_flag_in_the_grid_raises(here):
-    with pytest.raises(UserError, match="--seed"):
-        grid.variants("arm", "quick.txt", [], {"seed": ("2",)})
-
-
-def test_setting_and_label_of_a_run():
-    run = Run(Path("r"), "fairseq,dropout=0.1,lr=1e-3", "random", 2, None)
-    assert (run.setting, run.label) == ("dropout=0.1,lr=1e-3", "dropout=0.1,lr=1e-3/random/seed2")
+    assert [recipe.value("--lr") for _, recipe in found] == ["1e-3", "1e-3", "1e-4", "1e-4"]
+    assert [recipe.value("--dropout") for _, recipe in found] == ["0.1", "0.2", "0.1", "0.2"]
+    assert {recipe.value("--clip-norm") for _, recipe in found} == {"1"}
+    assert grid.variants("arm", recipes.load("quick.txt"), {}) == [("arm", recipes.load("quick.txt"))]
 
 
 def test_each_setting_of_a_grid_is_trained_in_its_folder(sweep, starts):
@@ -120,37 +104,9 @@ def test_a_larger_grid_and_the_recipe_alone_skip_the_finished_runs(sweep, starts
     assert "setting" not in out
 
 
-def test_an_interrupted_setting_resumes(sweep, starts):
-    words = [*RANDOM, "--grid", "lr=1e-3,1e-4"]
-    assert sweep(*words)[0] == 0
-    run = Path("runs/fairseq,lr=1e-3/random/seed1")
-    manifest.write(run, manifest.read(run) | {"status": "interrupted"})
-    shutil.rmtree("runs/fairseq/random/seed1")
-    code, out, _ = sweep(*words)
-    assert code == 0
-    assert "epoch 2, update 20" in out
-    assert [len(starts(r)) for r in (run, "runs/fairseq/random/seed1")] == [2, 1]
-
-
 def test_each_setting_has_its_own_number_of_epochs(sweep):
     code, out, _ = sweep(*RANDOM, "--grid", "max-epoch=2,3")
     assert code == 0
     assert "random/seed1  epoch 2/2" in out
     assert "max-epoch=3/random/seed1  epoch 3/3" in out
     assert table(out)[-1][3:6] == ["finished", "3", "80"]
-
-
-def test_dry_run_prints_the_command_of_each_setting(sweep):
-    code, out, _ = sweep(*RANDOM, "--grid", "lr=1e-4,1e-3", "--dry-run")
-    assert code == 0
-    assert not Path("runs").exists()
-    commands = [shlex.split(line) for line in out.splitlines() if line.startswith("fairseq-train")]
-    assert [command[command.index("--lr") + 1] for command in commands] == ["1e-4", "1e-3"]
-    assert "# lr=1e-3/random/seed1" in out
-
-
-def test_an_invalid_grid_ends_with_one_error_line(sweep):
-    code, out, err = sweep(*RANDOM, "--grid", "lr")
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "--grid 'lr'" in err
-    assert not Path("runs").exists()

@@ -33,10 +33,6 @@ def test_files_of_a_language_model_folder(here):
         inputs.masked_lm_files(here / "a:b", ["train"])
 
 
-def test_classes_are_counted_without_padding_entries(here):
-    assert inputs.count_classes(here / "bin/label/dict.txt") == 2
-
-
 def test_the_majority_class_of_each_subset(tmp_path):
     rows = [f"{'neg' if i % 50 else 'pos'} review {i},{'neg' if i % 50 else 'pos'}" for i in range(200)]
     (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -60,24 +56,9 @@ def test_invalid_label_dictionaries_raise(here, text, fact):
     path = here / "bin/label/dict.txt"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
-        inputs.count_classes(path)
+        inputs.class_names(path)
     assert str(path) in str(caught.value)
     assert fact in str(caught.value)
-
-
-def test_missing_and_empty_checkpoints_raise(here):
-    with pytest.raises(UserError, match=r"no\.pt: .*--pretrained"):
-        inputs.require_checkpoint(here / "no.pt", "--pretrained")
-    (here / "empty.pt").touch()
-    with pytest.raises(UserError, match=r"empty\.pt: "):
-        inputs.require_checkpoint(here / "empty.pt", "--pretrained")
-
-
-def test_an_output_folder_below_a_file_raises(here):
-    inputs.require_writable(here / "a/b/c")
-    assert not (here / "a").exists()
-    with pytest.raises(UserError, match=r"quick\.txt: .*--out"):
-        inputs.require_writable(here / "quick.txt/runs")
 
 
 def test_fingerprints_of_data_and_checkpoint(here):
@@ -130,9 +111,3 @@ def test_only_the_first_shard_is_hashed_at_the_start(shards, monkeypatch):
     )
     assert inputs.fingerprint_data(shards, names) == before
     assert {path.parent.name for path in hashed} == {"shard0"}
-
-
-def test_a_changed_first_shard_raises(shards):
-    (shards / "shard0/train.bin").write_text("other")
-    with pytest.raises(UserError, match=r"shard0/train\.bin: .*preprocess\.json"):
-        inputs.fingerprint_data(shards, inputs.masked_lm_files(shards, ["train"]))

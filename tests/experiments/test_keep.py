@@ -50,9 +50,3 @@ def test_a_transformers_tokenizer_is_kept(tmp_path):
     assert {"inputs/input0/dict.txt", "inputs/label/dict.txt", "inputs/preprocess.json"} <= kept
     assert "inputs/tokenizer/tokenizer_config.json" in kept
     assert not [name for name in kept if name.endswith((".bin", ".idx"))]
-
-
-def test_other_folders_are_left_alone(tmp_path):
-    (tmp_path / "text").mkdir()
-    keep_inputs(tmp_path / "text", tmp_path / "run")
-    assert not (tmp_path / "run").exists()

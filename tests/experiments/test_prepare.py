@@ -73,13 +73,6 @@ def test_a_file_is_prepared_before_the_plan_and_found_again(reviews, sweep):
         assert fact in out
 
 
-def test_what_is_suspicious_is_printed_each_time(here, sweep):
-    write_csv("reviews.csv", labels=("bad", "good", "Good"))
-    for _ in range(2):
-        _, out, _ = sweep("--data", "reviews.csv", *RANDOM)
-        assert "'Good', 'good'" in out[: out.index("state")]
-
-
 def test_the_folder_depends_on_content_and_options(reviews):
     first = folder_of("--data", "reviews.csv")
     assert folder_of("--data", reviews / "reviews.csv") == first
@@ -90,24 +83,6 @@ def test_the_folder_depends_on_content_and_options(reviews):
         stream.write("un livre,good\n")
     assert folder_of("--data", "reviews.csv") != first
     assert len(prepared()) == 4
-
-
-def test_splits_in_other_files(reviews):
-    write_csv("test.csv", 20)
-    data = folder_of("--data", "reviews.csv", "--test", reviews / "test.csv", "--valid", "0.2")
-    lines = {name: len((data / f"text/{name}.input0").read_text().splitlines()) for name in ("valid", "test")}
-    assert lines == {"valid": 12, "test": 20}
-    assert "test.csv" in read_report(data)["sha256"]
-
-
-def test_a_hugging_face_data_set(here):
-    pytest.importorskip("datasets")
-    Path("imdb").mkdir()
-    write_csv("imdb/train.csv")
-    write_csv("imdb/test.csv", 20)
-    data = folder_of("--data", "datasets:imdb")
-    assert data.name.startswith("datasets-imdb-")
-    assert len((data / "text/test.input0").read_text().splitlines()) == 20
 
 
 def test_soft_labels_are_part_of_the_data(reviews, sweep, capfd):
@@ -235,13 +210,6 @@ def test_without_an_option_the_tokenizer_is_that_of_the_checkpoint(reviews, give
     settings = train_settings(["--data", "reviews.csv", "--inits", f"own={given}", "random"], {})
     assert settings.prepare() == data
     assert list(settings.given) == ["own", "random"]
-
-
-def test_a_checkpoint_with_a_transformers_tokenizer(reviews):
-    tiny_tokenizers.camembert(Path("camembert"))
-    Path("camembert/model.pt").write_bytes(b"weights")
-    data = train_settings(["--data", "reviews.csv", "--pretrained", "camembert"], {}).prepare()
-    assert read_report(data)["tokenizer"]["init_token"] == 5
 
 
 def test_the_tokenizer_of_a_pretrained_model_is_that_of_its_text(reviews):

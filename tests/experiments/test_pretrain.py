@@ -24,17 +24,10 @@ def test_tokens_are_converted_to_updates():
     assert recipe.number("--max-update") == recipe.number("--total-num-update") == 611
     assert recipe.number("--warmup-updates") == 37
     assert all(number in printed for number in ("5,000,000", "8,192", "611", "5,005,312"))
-
-
-def test_tokens_per_update_include_all_processes():
-    recipe = Recipe("r", (*WORDS, "--distributed-world-size", "3"))
-    assert pretrain.tokens_per_update(recipe) == 3 * 16 * 2 * 256
-
-
-def test_warm_up_and_total_updates_of_the_recipe_are_kept():
-    words = (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000")
-    recipe = with_budget(Recipe("r", words), 5_000_000)
+    own = Recipe("r", (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000"))
+    recipe = with_budget(own, 5_000_000)
     assert (recipe.number("--warmup-updates"), recipe.number("--total-num-update")) == (5, 9000)
+    assert pretrain.tokens_per_update(Recipe("r", (*WORDS, *pretrain.process_flags(3)))) == 3 * 16 * 2 * 256
 
 
 @pytest.mark.parametrize(
@@ -66,11 +59,6 @@ def test_invalid_lengths_raise(words, tokens, facts):
     with pytest.raises(UserError) as caught:
         pretrain.with_budget(Recipe("r", words), tokens)
     assert all(fact in str(caught.value) for fact in facts)
-
-
-def test_a_recipe_with_max_update_is_unchanged():
-    recipe = Recipe("r", (*WORDS, "--max-update", "5"))
-    assert with_budget(recipe, None) is recipe
 
 
 def test_hours_select_the_schedule_over_time():
@@ -107,9 +95,11 @@ def run(here, capfd, monkeypatch):
     return call
 
 
-def test_a_run_writes_manifest_and_model(run, here):
+def test_a_run_writes_manifest_and_model(run, here, starts):
     code, _out, err = run()
     assert (code, err) == (0, "")
+    assert run()[0] == 0
+    assert len(starts("pré/fr")) == 1  # a finished run is skipped
     content = json.loads((here / "pré/fr/manifest.json").read_text())
     assert (content["arm"], content["init"], content["seed"]) == ("pretrain", "random", 1)
     assert (content["status"], content["checkpoint"]) == ("finished", None)

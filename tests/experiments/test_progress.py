@@ -108,10 +108,3 @@ def test_on_a_terminal_the_line_is_redrawn(tmp_path, capsys, monkeypatch):
     assert "\r" in captured.err
     assert "valid accuracy 62.5" in captured.err
     assert captured.out == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (3723, "1:02:03")]
-)
-def test_duration(seconds, text):
-    assert progress.duration(seconds) == text

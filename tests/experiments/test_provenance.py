@@ -1,5 +1,4 @@
 import ctypes
-import os
 import subprocess
 from types import SimpleNamespace
 
@@ -101,13 +100,8 @@ def test_a_gpu_that_cannot_be_used_is_an_error(monkeypatch):
     assert provenance.machine("cpu").cpu
 
 
-def test_no_gpu_is_visible_to_a_cpu_run():
-    machine = provenance.machine("cpu")
-    assert machine.cpu
-    assert machine.visible_gpu(0) == ""
-
-
 def test_each_run_gets_one_gpu(monkeypatch):
+    assert provenance.machine("cpu").visible_gpu(0) == ""
     machine = provenance.Machine(("A", "B"), threads=1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [machine.visible_gpu(slot) for slot in range(3)] == ["0", "1", "0"]
@@ -134,30 +128,21 @@ def test_device_cuda_without_a_gpu_raises():
 def test_processors_of_the_same_name_are_distinguished(tmp_path, monkeypatch, cpuinfo, name):
     monkeypatch.setattr(provenance, "CPUINFO", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text(cpuinfo)
-    static = provenance.static(provenance.Machine((), threads=2), ["torch"])
-    assert static["hardware"]["cpu"] == name
-
-
-def test_packages_and_hardware():
-    static = provenance.static(provenance.Machine((), threads=2), ["torch"])
+    static = provenance.static(provenance.Machine((), threads=2), ["torch", "no-such-package"])
+    hardware = static["hardware"]
+    assert (hardware["cpu"], hardware["threads"], hardware["gpu"]) == (name, 2, None)
     # The metadata of PyPI's package lack the build suffix: 2.13.0 for 2.13.0+cu130.
     assert static["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
-    assert static["hardware"]["threads"] == 2
-    assert static["hardware"]["gpu"] is None
-    assert static["hardware"]["memory_bytes"] > 1 << 28
-    assert 1 <= static["hardware"]["cores"] <= os.cpu_count()
+    assert set(static["packages"]) == {"python", "torch"}
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
-def test_git_commit():
+def test_git_commit(monkeypatch, tmp_path):
     head = subprocess.run(
         ["git", "-C", ROOT, "log", "-1", "--format=%H"], capture_output=True, text=True
     ).stdout.strip()
     assert provenance.static(provenance.Machine((), 1), [])["git_commit"] == head
-
-
-def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)  # no clone
     assert provenance.static(provenance.Machine((), 1), [])["git_commit"] is None
 
 

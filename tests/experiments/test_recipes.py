@@ -32,11 +32,12 @@ def test_reference_has_the_flags_of_the_published_command():
 
 
 def test_all_recipes_of_the_project_load():
-    files = sorted(path.stem for path in (RESULTS.parent / "roberta_small/recipes").glob("*.txt"))
-    assert recipes.known() == files
-    assert {"reference", "tuned", "sample", "pretrain"} <= set(files)
+    assert {"reference", "tuned", "sample", "pretrain"} <= set(recipes.known())
     for name in recipes.known():
         assert recipes.load(name).name == name
+    with pytest.raises(UserError) as caught:
+        recipes.load("referense")
+    assert all(name in str(caught.value) for name in ["'referense'", *recipes.known()])
 
 
 def test_comments_quotes_and_equals_signs(tmp_path):
@@ -51,12 +52,8 @@ def test_comments_quotes_and_equals_signs(tmp_path):
     assert recipe.max_update is None
     assert recipe.value("--flag") is None
     assert (recipe.metric, recipe.valid_subsets) == ("loss", ["valid"])
-
-
-def test_extra_flags_replace_and_add(tmp_path):
-    path = write(tmp_path / "mine.txt", "--lr 1e-4\n--max-epoch 3\n")
-    recipe = recipes.load(path, ["--lr=1e-3", "--dropout", "0"])
-    assert recipe.words == ("--lr", "1e-3", "--max-epoch", "3", "--dropout", "0")
+    changed = recipes.load(path, ["--lr=1e-3", "--dropout", "0"])
+    assert changed.words == ("--lr", "1e-3", *recipe.words[2:], "--dropout", "0")
 
 
 @pytest.mark.parametrize(
@@ -69,20 +66,22 @@ def test_extra_flags_replace_and_add(tmp_path):
         ("# nothing\n", []),
         ("--lr 1\n--user \0x\n", ["line 2: ", "NUL"]),
         (b"--lr 1\n--user \xff\n", ["line 2: ", "byte 8", "UTF-8"]),
+        ("--base none\n--lr 1\n", ["--base none"]),
+        ("--base mine.txt\n--lr 1\n", ["--base"]),
+        ("--lr 1\n--base reference\n", ["line 2", "--base"]),
+        ("--base\n--lr 1\n", ["line 1", "--base"]),
+        ("--lr 1\n[large]\n--lr 2\n", ["line 2", "[large]", "[random]"]),
+        ("[random]\n--lr 1\n[random]\n--dropout 0\n", ["line 3", "repeated"]),
+        ("[random]\n--valid-subset test\n", ["line 2", "--valid-subset"]),
+        ("[random]\n--base reference\n", ["line 2", "first line"]),
+        ("[random]\n[pretrained]\n", ["no flag"]),
     ],
-    ids=["no flag", "repeated flag", "open quote", "reserved flag", "empty", "NUL byte", "not UTF-8"],
 )
 def test_a_malformed_recipe_raises_with_file_and_line(tmp_path, text, facts):
-    path = write(tmp_path / "bad.txt", text)
+    path = write(tmp_path / "mine.txt", text)
     with pytest.raises(UserError) as caught:
         recipes.load(path)
     assert all(fact in str(caught.value) for fact in [path, *facts])
-
-
-def test_an_unknown_recipe_raises_with_the_known_names():
-    with pytest.raises(UserError) as caught:
-        recipes.load("referense")
-    assert all(name in str(caught.value) for name in ["'referense'", *recipes.known()])
 
 
 @pytest.mark.parametrize(
@@ -97,12 +96,6 @@ def test_reserved_flags_and_other_words_after_the_dashes_raise(extra, facts):
     with pytest.raises(UserError) as caught:
         recipes.load("reference", extra)
     assert all(fact in str(caught.value) for fact in ["after --", *facts])
-
-
-def test_a_limit_that_is_not_an_integer_raises(tmp_path):
-    recipe = recipes.load(write(tmp_path / "bad.txt", "--max-epoch five\n"))
-    with pytest.raises(UserError, match=r"'bad'.*--max-epoch 'five'"):
-        _ = recipe.max_epoch
 
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -133,29 +126,6 @@ def test_a_base_is_inherited_replaced_and_extended(tmp_path):
     )
     named = recipes.load(write(tmp_path / "named.txt", "--base reference\n--lr 3e-5\n"))
     assert named.flags == {**recipes.load("reference").flags, "--lr": ("--lr", "3e-5")}
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("--base none\n--lr 1\n", ["--base none"]),
-        ("--base mine.txt\n--lr 1\n", ["--base"]),
-        ("--lr 1\n--base reference\n", ["line 2", "--base"]),
-        ("--base\n--lr 1\n", ["line 1", "--base"]),
-    ],
-)
-def test_an_invalid_base_raises(tmp_path, text, facts):
-    path = write(tmp_path / "mine.txt", text)
-    with pytest.raises(UserError) as caught:
-        recipes.load(path)
-    assert all(fact in str(caught.value) for fact in [str(path), *facts])
-
-
-def test_a_recipe_from_outside_the_project(tmp_path):
-    recipe = recipes.load(write(tmp_path / "toy.txt", "--base tuned\n--max-epoch 1\n"), ["--lr", "1"])
-    assert (recipe.name, recipe.max_epoch, recipe.value("--lr"), recipe.value("--pooling")) == (
-        "toy", 1, "1", "mean",
-    )  # fmt: skip
 
 
 SECTIONED = """
@@ -193,21 +163,3 @@ def test_a_length_of_the_user_replaces_the_least_number_of_updates(tmp_path, fla
     assert recipes.load(str(tmp_path / "base.txt"), [flag, "3"]).value("--min-updates") is None
     path = write(tmp_path / "mine.txt", f"--base base.txt\n{flag} 3\n")
     assert recipes.load(path).value("--min-updates") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("--lr 1\n[large]\n--lr 2\n", ("line 2", "[large]", "[random]")),
-        ("[random]\n--lr 1\n[random]\n--dropout 0\n", ("line 3", "repeated")),
-        ("[random]\n--valid-subset test\n", ("line 2", "--valid-subset")),
-        ("[random]\n--base reference\n", ("line 2", "first line")),
-        ("[random]\n[pretrained]\n", ("no flag",)),
-    ],
-)
-def test_malformed_sections(tmp_path, text, facts):
-    path = write(tmp_path / "mine.txt", text)
-    with pytest.raises(UserError) as error:
-        recipes.load(path)
-    for fact in facts:
-        assert fact in str(error.value)

@@ -55,18 +55,6 @@ def test_runs_that_predict_only_the_majority_class_are_named(tmp_path, capsys):
     assert "98.00" in warning
 
 
-def test_without_a_folder_of_runs_the_table_is_all(tmp_path, capsys):
-    assert report.summary(*ended(tmp_path, "loss", [0.9])) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["random", "1"]
-
-
-def test_table_and_tail(tmp_path):
-    assert report.table(["a", "long"], [["bbb", "c"]]) == "a    long\nbbb  c"
-    (tmp_path / "log").write_text("\n".join(str(i) for i in range(40)))
-    assert report.tail(tmp_path / "log", 3) == ["37", "38", "39"]
-    assert report.tail(tmp_path / "none") == []
-
-
 def test_tail_shortens_long_lines_and_selects_an_error_message(tmp_path):
     log = tmp_path / "log"
     log.write_text("short\n" + "x" * 9000)

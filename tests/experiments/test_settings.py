@@ -37,31 +37,18 @@ def test_words_after_the_dashes_are_passed_through():
 
 
 def test_hyperparameters_are_flags_of_the_recipe():
-    words = [
-        "--lr",
-        "1e-4",
-        "--epochs",
-        "7",
-        "--batch-size",
-        "16",
-        "--max-length",
-        "128",
-        "--layers",
-        "2",
-        "--",
-        "--dropout",
-        "0",
-    ]
+    options = "--lr 1e-4 --epochs 7 --batch-size 16 --max-length 128 --layers 2"
+    words = [*options.split(), "--", "--dropout", "0"]
     given = "--lr 1e-4 --max-epoch 7 --batch-size 16 --max-positions 128 --encoder-layers 2 --dropout 0"
-    assert train_settings(["--data", "bin", "--inits", "random", *words], {}).passthrough == tuple(
-        given.split()
-    )
+    settings = train_settings(["--data", "bin", "--inits", "random", *words], {})
+    assert settings.passthrough == tuple(given.split())
 
 
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
         ("--epochs 7 -- --max-epoch 8", ["--epochs 7", "--max-epoch", "after --"]),
+        ("--grid lr=2 -- --lr 1", ["--lr", "--grid", "after --"]),
         ("--max-length 7 --grid max-positions=3,4", ["--max-length 7", "--max-positions", "--grid"]),
         ("--lr -1", ["--lr", "-1"]),
         ("--epochs 1.5", ["--epochs", "1.5"]),
@@ -77,9 +64,12 @@ def test_hyperparameters_that_are_wrong_or_set_twice(words, facts):
 def test_lists_in_one_word_and_paths_with_spaces():
     inits = {"random": None, "small": Path("mon modèle/a b.pt")}
     assert train_settings([], {"RS_DATA": "d", "RS_INITS": "random 'small=mon modèle/a b.pt'"}).given == inits
-    flags = ["--data", "d", "--inits", "random", "small=mon modèle/a b.pt"]
-    assert train_settings(flags, {}).given == inits
-    assert train_settings(["--data", "d", "--inits", "random", "--seeds", "4 5"], {}).seeds == (4, 5)
+    flags = ["--data", "d", "--inits"]
+    assert train_settings([*flags, "random", "small=mon modèle/a b.pt"], {}).given == inits
+    assert train_settings([*flags, "random", "--seeds", "4 5"], {}).seeds == (4, 5)
+    for path in ("my dir/a.pt", "l'été/a.pt", "a.pt"):
+        assert train_settings([*flags, f"x={path}"], {}).given == {"x": Path(path)}
+    assert train_settings([*flags, "x=a.pt random"], {}).given == {"x": Path("a.pt"), "random": None}
 
 
 @pytest.mark.parametrize(
@@ -117,49 +107,10 @@ def test_a_missing_required_setting_raises():
         pretrain_settings(["--data", "bin"], {})
 
 
-def test_settings_of_pretraining():
-    settings = pretrain_settings(["--tokens", "5M"], {"RS_DATA": "bin", "RS_OUT": "o", "RS_SEED": "4"})
-    assert (settings.tokens, settings.seed, settings.recipe) == (5_000_000, 4, "pretrain")
-    assert pretrain_settings([], {"RS_DATA": "bin", "RS_OUT": "o"}).tokens is None
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("4096", 4096), ("5e6", 5_000_000), ("1.5M", 1_500_000), ("10_000k", 10_000_000), ("8.2M", 8_200_000)],
-)
-def test_parse_count(text, number):
-    assert parse_count("--tokens", text) == number
-
-
 @pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "M", "5 MB", "1e"])
 def test_invalid_counts_raise(text):
     with pytest.raises(UserError, match="--tokens"):
         parse_count("--tokens", text)
-
-
-@pytest.mark.parametrize("settings", [train_settings, pretrain_settings])
-def test_help_lists_variables_and_examples(settings, capsys):
-    with pytest.raises(SystemExit) as ended:
-        settings(["--help"], {})
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert "[RS_DATA]" in shown
-    assert "examples:" in shown
-
-
-@pytest.mark.parametrize("word", ["x=my dir/a.pt", "x=l'été/a.pt", "x=a.pt"])
-def test_an_init_with_a_space_in_its_path(word):
-    path = Path(word.partition("=")[2])
-    flags = ["--data", "d", "--inits"]
-    assert train_settings([*flags, word], {}).given == {"x": path}
-    assert train_settings([*flags, "random", word], {}).given == {"random": None, "x": path}
-    assert train_settings([*flags, "x=a.pt random"], {}).given == {"x": Path("a.pt"), "random": None}
-
-
-def test_an_unknown_option_raises_with_the_nearest():
-    with pytest.raises(UsageError, match="--inits") as caught:
-        train_settings(["--data", "d", "--init", "random"], {})
-    assert "train" in caught.value.usage
 
 
 def dictionary(folder, tokens, count=1):
@@ -212,16 +163,6 @@ def test_data_with_another_dictionary_require_a_checkpoint(trained):
     with pytest.raises(UserError) as caught:
         initial(trained, "--inits", "pretrained")
     assert all(fact in str(caught.value) for fact in ("--pretrained", str(trained / "data"), "--inits"))
-
-
-def test_a_folder_is_replaced_by_its_weights(trained):
-    folder = trained / "pretrained" / "a-trial"
-    words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
-    weights = folder / "model.safetensors"
-    assert train_settings(words, {}).given == {"pretrained": weights, "own": weights}
-    assert train_settings([*words[:3], "no-such", "--inits", "pretrained"], {}).given == {
-        "pretrained": Path("no-such")
-    }
 
 
 @pytest.mark.parametrize(

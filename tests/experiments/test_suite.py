@@ -1,6 +1,5 @@
 """`--data NAME=PATH NAME=PATH ...`: several data sets in one command."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -45,16 +44,6 @@ def test_every_data_set_has_the_runs_of_a_command_of_its_own(suite, starts):
     code, out, _ = suite(*DATA, "--inits", "random")
     assert code == 0
     assert out.count("finished (skipped)") == 2
-
-
-def test_one_data_set_without_a_name_is_written_as_before(suite):
-    named = suite("--data", "books=bin", "--inits", "random", "--out", "named")
-    unnamed = suite("--data", "bin", "--inits", "random", "--out", "unnamed")
-    assert (named[0], unnamed[0]) == (0, 0)
-    one = json.loads(Path("named/books/fairseq/random/seed1/manifest.json").read_text())
-    other = json.loads(Path("unnamed/fairseq/random/seed1/manifest.json").read_text())
-    assert (one["recipe_flags"], one["data"]) == (other["recipe_flags"], other["data"])
-    assert "==" not in unnamed[1]
 
 
 def test_a_variable_names_several_data_sets(suite, monkeypatch):
@@ -137,14 +126,6 @@ def test_a_limited_launcher_begins_with_the_run_of_its_task(suite, status, monke
     assert not Path("runs/books").exists()
     assert suite(*DATA, "--inits", "random", "--max-runs", "1")[0] == 0
     assert status("runs/books/fairseq/random/seed1") == "finished"
-
-
-def test_a_dry_run_shows_the_commands_of_all(suite):
-    code, out, _ = suite(*DATA, "--inits", "random", "--dry-run")
-    assert code == 0
-    assert out.count("fairseq-train") == 2
-    assert "--save-dir runs/films/fairseq/random/seed1" in out
-    assert not Path("runs").exists()
 
 
 def test_tfidf_trains_on_several_folders_of_text(here, capfd):

@@ -3,7 +3,6 @@ import errno
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -26,7 +25,8 @@ RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
 
 
-def test_all_runs_finish_with_their_manifests(sweep, starts):
+def test_all_runs_finish_with_their_manifests(sweep, starts, here, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     code, out, err = sweep("--inits", "random pretrained", "--pretrained", "model.pt", "--seeds", "1", "2")
     assert "pretrained: model.pt" in out
     assert (code, err) == (0, "")
@@ -40,32 +40,22 @@ def test_all_runs_finish_with_their_manifests(sweep, starts):
             assert len(content["data"]["sha256"]) == 14
             assert content["seconds"] > 0
             assert content["started"] <= content["ended"]
-            argv = starts(run)[0]["argv"]
+            command = content["command"]
+            assert command[:2] == ["fairseq-train", "bin"]
+            assert command[command.index("--save-dir") + 1] == str(run)
+            assert command[command.index("--adam-betas") + 1] == "(0.9, 0.98)"
+            assert str(here) not in " ".join(command)
+            (start,) = starts(run)
+            argv = start["argv"]
             assert argv[argv.index("--num-classes") + 1] == "2"
             assert ("--restore-file" in argv) == ("--reset-optimizer" in argv) == (init == "pretrained")
+            assert start["env"] == {
+                "OMP_NUM_THREADS": "1",
+                "MALLOC_MMAP_THRESHOLD_": "33554432",
+                "CUDA_VISIBLE_DEVICES": "",
+            }
     assert out.count("new") == 4
     assert out.count("70") >= 4
-
-
-def test_the_manifest_records_the_command_with_relative_paths(sweep, here):
-    sweep(*RANDOM, "--", "--dropout", "0")
-    command = manifest.read(RUN1)["command"]
-    assert command[:2] == ["fairseq-train", "bin"]
-    assert command[command.index("--save-dir") + 1] == str(RUN1)
-    assert command[command.index("--adam-betas") + 1] == "(0.9, 0.98)"
-    assert command[command.index("--dropout") + 1] == "0"
-    assert str(here) not in " ".join(command)
-
-
-def test_the_environment_of_a_trainer(sweep, starts, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    sweep(*RANDOM)
-    environment = starts(RUN1)[0]["env"]
-    assert environment == {
-        "OMP_NUM_THREADS": "1",
-        "MALLOC_MMAP_THRESHOLD_": "33554432",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
 
 
 def test_the_manifest_records_what_a_run_took(sweep):
@@ -125,11 +115,6 @@ def test_the_end_has_test_scores_their_means_and_the_next_commands(sweep):
     )
 
 
-def test_without_a_finished_run_there_are_no_next_commands(sweep):
-    _, out, _ = sweep(*RANDOM, "--", "--fail-early")
-    assert "roberta-small tables" not in out
-
-
 def test_a_run_without_checkpoint_best_is_failed(sweep, status):
     code, out, _ = sweep(*RANDOM, "--", "--no-best")
     assert code == 1
@@ -151,15 +136,6 @@ def test_a_run_folder_of_another_experiment_is_an_error(sweep, here):
     assert (RUN1 / "manifest.json").read_bytes() == before
 
 
-def test_a_changed_checkpoint_with_the_same_name_is_an_error(sweep, here):
-    words = ["--inits", "pretrained", "--pretrained", "model.pt", "--seeds", "1"]
-    assert sweep(*words)[0] == 0
-    (here / "model.pt").write_bytes(b"other weights")
-    code, _, err = sweep(*words)
-    assert code == 1
-    assert all(fact in err for fact in ("runs/fairseq/pretrained/seed1", "checkpoint", "model.pt"))
-
-
 def test_a_folder_with_files_but_no_manifest_is_an_error(sweep):
     RUN1.mkdir(parents=True)
     (RUN1 / "checkpoint_last.pt").write_text("unknown")
@@ -167,15 +143,6 @@ def test_a_folder_with_files_but_no_manifest_is_an_error(sweep):
     assert code == 1
     assert all(fact in err for fact in (str(RUN1), "manifest.json", "--out"))
     assert not RUN2.exists()
-
-
-def test_a_malformed_manifest_is_an_error(sweep):
-    RUN1.mkdir(parents=True)
-    (RUN1 / "manifest.json").write_text("{")
-    code, _, err = sweep(*RANDOM)
-    assert code == 1
-    assert err.count("\n") == 1
-    assert str(RUN1 / "manifest.json") in err
 
 
 @pytest.mark.parametrize(
@@ -205,14 +172,6 @@ def test_the_plan_says_what_is_different_on_a_gpu(sweep, monkeypatch):
     assert "on 1 GPU (NVIDIA H100), 2 runs at a time" in out
     assert "--max-tokens-valid 65536" in out
     assert "--max-tokens-valid 65536" not in sweep(*words, "cpu", *size)[1]
-
-
-def test_dry_run_prints_the_commands_only(sweep):
-    code, out, _ = sweep(*RANDOM, "--dry-run")
-    assert code == 0
-    assert not Path("runs").exists()
-    commands = [shlex.split(line) for line in out.splitlines() if line.startswith("fairseq-train")]
-    assert [command[command.index("--seed") + 1] for command in commands] == ["1", "2"]
 
 
 @contextlib.contextmanager

@@ -62,7 +62,7 @@ def dictionary(path):
 
 
 def labels(path):
-    return refusal(inputs.count_classes, path), dictionary(path)
+    return refusal(inputs.class_names, path), dictionary(path)
 
 
 def split(path):

@@ -90,7 +90,7 @@ def test_labels_names_and_texts_are_only_that_wherever_they_are_shown(tmp_path, 
     for split in ("valid", "test"):
         words += [f"--{split}", str(odd / f"{split}.input0")]
     assert preprocess(["prepare", str(odd / "train.input0"), *words, "--out", str(odd / "data")]) == 0
-    assert inputs.count_classes(odd / "data/label/dict.txt") == len(labels)
+    assert len(inputs.class_names(odd / "data/label/dict.txt")) == len(labels)
     assert set(labels) <= set(file_readers.load_dictionary(odd / "data/label/dict.txt").symbols)
 
     (odd / "tiny.txt").write_text(tiny.SWEEP.recipe)

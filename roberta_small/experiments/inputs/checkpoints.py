@@ -86,16 +86,10 @@ def resolve(given: Path, flag: str) -> Resolved:
     Downloads and converts a model where necessary, with progress on standard error. Raises `UserError` if
     there is no such file, folder or model, or if it cannot be converted.
     """
-    from roberta_small.preprocess.tokenization.choice import (
-        is_hub_name,  # not at the top, so that --help stays fast
-    )
-
     if (folder := transformers_folder(given)) is not None:
         return _converted(folder, shown_path(folder))
-    if given.exists():
+    if not _is_on_hub(given):
         return Resolved(_file(given, flag))
-    if not is_hub_name(str(given)):
-        require_checkpoint(given, flag)
     folder = _downloaded(str(given), flag)
     try:
         return _converted(folder, str(given))
@@ -109,12 +103,16 @@ def require_convertible(given: Path, flag: str) -> None:
     To be called before data are prepared, because it reads only this file. Of a model on the hub, the other
     files are downloaded if it can be represented, so that a failure is reported early, too.
     """
-    from roberta_small.preprocess.tokenization.choice import is_hub_name
-
     if (folder := transformers_folder(given)) is not None:
         _require_family(folder, str(given))
-    elif not given.exists() and is_hub_name(str(given)):
+    elif _is_on_hub(given):
         _downloaded(str(given), flag)
+
+
+def _is_on_hub(given: Path) -> bool:
+    from roberta_small.preprocess.tokenization.choice import is_hub_name  # slow to import
+
+    return not given.exists() and is_hub_name(str(given))
 
 
 def _require_family(folder: Path, source: str) -> None:
@@ -166,13 +164,9 @@ def tokenizer_source(given: Path, flag: str) -> str:
 
     Raises `UserError` if there is no such file or folder, and the path cannot be a hub name.
     """
-    from roberta_small.preprocess.tokenization.choice import is_hub_name
-
     if (folder := transformers_folder(given)) is not None:
         return shown_path(folder)
-    if given.exists() or not is_hub_name(str(given)):
-        return shown_path(_file(given, flag).parent)
-    return str(given)
+    return str(given) if _is_on_hub(given) else shown_path(_file(given, flag).parent)
 
 
 def _file(given: Path, flag: str) -> Path:
@@ -191,7 +185,7 @@ def _file(given: Path, flag: str) -> Path:
         if len(files) > 1:
             names = ", ".join(file.name for file in files)
             raise UserError(f"{path}: contains {len(files)} checkpoints ({names}); specify the file of one")
-        (path,) = files
+        path = files[0]
     require_checkpoint(path, flag)
     return path
 
@@ -244,14 +238,20 @@ def _downloaded(name: str, flag: str) -> Path:
 
 def _converted(folder: Path, source: str) -> Resolved:
     """The converted model of a folder of `save_pretrained`, from the cache or new."""
-    files = _source_files(folder)
-    target = cache_folder() / _key(files)
+    # All files that the conversion may read.
+    weights = sorted(folder.glob(SAFETENSORS)) or sorted(folder.glob(PICKLES))
+    text = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in TEXT_SUFFIXES]
+    files = {path.name: sha256(path) for path in [*text, *weights]}
+    if (folder / POOLING).is_file():
+        files[POOLING] = sha256(folder / POOLING)
+    key = hashlib.sha256(json.dumps([CONVERSION, sorted(files.items())]).encode()).hexdigest()
+    target = cache_folder() / key
     record, cached = _read_record(target), True
     if record is None:
         with exclusive(
             target.with_suffix(".lock"), f"{source}: waiting for another process that converts it"
         ):
-            record, cached = _read_record(target), True
+            record = _read_record(target)
             if record is None:  # otherwise another process has converted it meanwhile
                 record, cached = _convert(folder, source, files, target), False
     note = f"converted from {source}, largest difference of a logit "
@@ -262,21 +262,6 @@ def _converted(folder: Path, source: str) -> Resolved:
     if record["unused"]:
         note += f"; not used: {enumerate_some(record['unused'])}"
     return Resolved(target / MODEL, source, record["sha256"], note)
-
-
-def _source_files(folder: Path) -> dict[str, str]:
-    """Name and SHA-256 of each file that the conversion may read."""
-    weights = sorted(folder.glob(SAFETENSORS)) or sorted(folder.glob(PICKLES))
-    text = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in TEXT_SUFFIXES]
-    found = {path.name: sha256(path) for path in [*text, *weights]}
-    if (folder / POOLING).is_file():
-        found[POOLING] = sha256(folder / POOLING)
-    return found
-
-
-def _key(files: dict[str, str]) -> str:
-    content = json.dumps([CONVERSION, sorted(files.items())])
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _convert(folder: Path, source: str, files: dict[str, str], target: Path) -> dict[str, Any]:

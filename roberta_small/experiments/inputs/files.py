@@ -36,16 +36,15 @@ def label_kind(data: Path) -> LabelKind:
 
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     """Names below `data` of the files that a classifier reads; raises `UserError` listing missing files."""
-    has_classes = label_kind(data).has_classes
-    binary = ["label"] if has_classes else []
-    parts = ["input0", *binary, *(["input1"] if (data / "input1").is_dir() else [])]
-    names = ["input0/dict.txt", *(["label/dict.txt"] if has_classes else [])]
-    names += [f"{part}/{subset}" for part in parts for subset in subsets]
-    numbers = [] if has_classes else [f"label/{subset}.label" for subset in subsets]
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
-    layout = "input0/ and label/ as written by `roberta-small prepare`"
-    found = _require_files(data, [*_with_extensions(names), *numbers], layout)
+    has_classes = label_kind(data).has_classes
+    labels = ["label"] if has_classes else []
+    parts = ["input0", *labels, *(["input1"] if (data / "input1").is_dir() else [])]
+    names = ["input0/dict.txt", *(f"{part}/dict.txt" for part in labels)]
+    names += [f"{part}/{subset}" for part in parts for subset in subsets]
+    names += [] if has_classes else [f"label/{subset}.label" for subset in subsets]
+    found = _require_files(data, names, "input0/ and label/ as written by `roberta-small prepare`")
     soft = [find_soft_labels(data, subset) for subset in subsets]
     return [*found, *(path.relative_to(data).as_posix() for path in soft if path is not None)]
 
@@ -64,19 +63,27 @@ def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
         here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
         names += [(shard / name).relative_to(data).as_posix() for name in here]
     layout = "dict.txt and binarized text as written by `roberta-small prepare --corpus`"
-    return _require_files(data, _with_extensions(names), layout)
+    if not data.is_dir():
+        raise UserError(f"{data}: no such folder; --data is the folder with {layout}")
+    return _require_files(data, names, layout)
+
+
+def _require_files(data: Path, names: list[str], layout: str) -> list[str]:
+    """The names of the files; one that is no text stands for an index and what it refers to."""
+    files: list[str] = []
+    for name in names:
+        files += [name] if name.endswith((".txt", ".label")) else [f"{name}.bin", f"{name}.idx"]
+    if missing := [name for name in files if not (data / name).is_file()]:
+        raise UserError(f"{data}: missing {', '.join(missing)}; --data is the folder with {layout}")
+    return files
 
 
 def special_token_flags(data: Path) -> list[str]:
     """The flags for data whose tokenizer begins and separates texts with other ids than `<s>` and `</s>`."""
     tokenizer = read_report(data).get("tokenizer") or {}
-    ids = {
-        "--init-token": tokenizer.get("init_token", 0),
-        "--separator-token": tokenizer.get("separator_token", 2),
-    }
-    if ids == {"--init-token": 0, "--separator-token": 2}:
-        return []
-    return [word for flag, number in ids.items() for word in (flag, str(number))]
+    begin, separator = tokenizer.get("init_token", 0), tokenizer.get("separator_token", 2)
+    usual = (begin, separator) == (0, 2)
+    return [] if usual else ["--init-token", str(begin), "--separator-token", str(separator)]
 
 
 def subset_flags(data: Path) -> list[str]:
@@ -145,11 +152,6 @@ def labels_digest(data: Path) -> str | None:
     return sha256(found[0]) if found else None
 
 
-def count_classes(dictionary: Path) -> int:
-    """Number of `class_names`."""
-    return len(class_names(dictionary))
-
-
 def require_checkpoint(path: Path, flag: str) -> None:
     """Raise `UserError` unless `path` is a readable, non-empty file."""
     if not path.is_file():
@@ -200,19 +202,6 @@ def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
         digests[name] = recorded[name] if trusted else sha256(data / name)
         require_recorded(data / name, digests[name], recorded.get(name), data)
     return {"path": shown_path(data), "sha256": digests}
-
-
-def _with_extensions(names: list[str]) -> list[str]:
-    return [name + end for name in names for end in ([""] if name.endswith(".txt") else [".bin", ".idx"])]
-
-
-def _require_files(data: Path, names: list[str], layout: str) -> list[str]:
-    if not data.is_dir():
-        raise UserError(f"{data}: no such folder; --data is the folder with {layout}")
-    missing = [name for name in names if not (data / name).is_file()]
-    if missing:
-        raise UserError(f"{data}: missing {', '.join(missing)}; --data is the folder with {layout}")
-    return names
 
 
 def shipped() -> Path | None:

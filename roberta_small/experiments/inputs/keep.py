@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 from roberta_small.common.data_folder import REPORT, read_report
 from roberta_small.common.files import atomic_folder, sha256
 from roberta_small.common.label_kinds import KIND, SCALING
 from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
-from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS
 
 DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")
+KEPT = ("tokenizer", KIND, SCALING)
+"""Keys of preprocess.json that are kept as they are."""
 
 
 def keep_inputs(data: Path, folder: Path) -> None:
@@ -29,6 +29,8 @@ def keep_inputs(data: Path, folder: Path) -> None:
     target = folder / INPUTS
     if target.exists() or not (data / DICTIONARY).is_file():
         return
+    from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS  # slow to import
+
     report = read_report(data)
     with atomic_folder(target) as new:
         for name in DICTIONARIES:
@@ -37,28 +39,20 @@ def keep_inputs(data: Path, folder: Path) -> None:
                 shutil.copyfile(data / name, new / name)
         if (data / "input1").is_dir():  # by which sentence pairs are recognized
             (new / "input1").mkdir(exist_ok=True)
-        if report:
-            kept = _with_tokenizer(report, data, new)
-            (new / REPORT).write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _with_tokenizer(report: dict[str, Any], data: Path, new: Path) -> dict[str, Any]:
-    """Copy the tokenizer, and return the report of the folder `new`."""
-    options = dict(report.get("options", {}))
-    others = {key: report[key] for key in ("tokenizer", KIND, SCALING) if key in report}
-    kept = {"options": options, **others}
-    if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
-        shutil.copytree(data / FOLDER, new / FOLDER)
-        return kept
-    recorded = options.get("sentencepiece_model")
-    if recorded is None:
-        return kept
-    inside = data / recorded
-    model = inside if inside.is_file() else resolve_recorded(recorded)
-    digest = DataFolder(data, report).digest(recorded)
-    if not model.is_file() or digest not in (None, sha256(model)):
-        return kept
-    (new / FOLDER).mkdir(exist_ok=True)
-    shutil.copyfile(model, new / FOLDER / model.name)
-    options["sentencepiece_model"] = f"{FOLDER}/{model.name}"
-    return kept | {"files": {options["sentencepiece_model"]: sha256(model)}}
+        if not report:
+            return
+        options = dict(report.get("options", {}))
+        kept = {"options": options, **{key: report[key] for key in KEPT if key in report}}
+        recorded = options.get("sentencepiece_model")
+        if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
+            shutil.copytree(data / FOLDER, new / FOLDER)
+        elif recorded is not None:
+            inside = data / recorded
+            model = inside if inside.is_file() else resolve_recorded(recorded)
+            digest = DataFolder(data, report).digest(recorded)
+            if model.is_file() and digest in (None, sha256(model)):
+                (new / FOLDER).mkdir(exist_ok=True)
+                shutil.copyfile(model, new / FOLDER / model.name)
+                options["sentencepiece_model"] = f"{FOLDER}/{model.name}"
+                kept["files"] = {options["sentencepiece_model"]: sha256(model)}
+        (new / REPORT).write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

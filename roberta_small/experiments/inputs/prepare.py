@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roberta_small.common.cli import OneOrMore, SettingsParser
-from roberta_small.common.data_folder import REPORT, Report, finished
+from roberta_small.common.data_folder import REPORT, finished
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import exclusive, sha256, shown_path
 from roberta_small.experiments.inputs.checkpoints import flag_of, require_convertible, tokenizer_source
@@ -101,15 +101,39 @@ class Source:
 
 
 def source(options: argparse.Namespace) -> Source:
-    """The source in the options of `add_data` and `add_options`.
+    """The source in the options of `add_data` and `add_options`; paths are relative to the working directory.
 
     Raises `UserError` for a file that cannot be read, and for options of the preparation with a data folder.
     """
-    if is_source(options.data):
-        return Source(options.data, _request(options), options.tokenizer, options.dict)
-    what = "is a data folder" if Path(options.data).exists() else "does not exist"
-    reject_options(options, f"--data {options.data} {what}")
-    return Source(options.data)
+    given = options.data
+    if not is_source(given):
+        what = "is a data folder" if Path(given).exists() else "does not exist"
+        reject_options(options, f"--data {given} {what}")
+        return Source(given)
+    from roberta_small.preprocess.dataset import companions, options_of
+    from roberta_small.preprocess.dataset import is_source as is_part
+    from roberta_small.preprocess.soft_labels import check_file
+
+    file = given
+    if not _is_dataset(given):
+        if not Path(given).is_file():
+            raise UserError(f"{given}: no such file; {KINDS}")
+        if not (_has_reader(given) or "label" in companions(given)):
+            raise UserError(f"{given}: no labels in files with this suffix, nor beside it; {KINDS}")
+        file = shown_path(Path(given))
+    request = options_of(options, (file,), options.data_seed)
+    parts = {"valid": request.valid, "test": request.test}
+    for name, part in parts.items():
+        if not is_part(part) or _is_dataset(part):
+            continue
+        if not Path(part).is_file():
+            raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
+        parts[name] = shown_path(Path(part))
+    request = replace(request, valid=parts["valid"], test=parts["test"])
+    if request.soft_labels is not None:
+        check_file(request.soft_labels)
+        request = replace(request, soft_labels=shown_path(Path(request.soft_labels)))
+    return Source(given, request, options.tokenizer, options.dict)
 
 
 def data_folder(source: Source, checkpoints: Mapping[str, Path] | None = None) -> Path:
@@ -121,12 +145,37 @@ def data_folder(source: Source, checkpoints: Mapping[str, Path] | None = None) -
     """
     if source.request is None:
         return Path(source.given)
+    from roberta_small.preprocess.dataset import prepare, summary
+    from roberta_small.preprocess.readers.records import COMPRESSED
+
     for init, path in (checkpoints or {}).items():
         if path.is_file() and _has_reader(str(path)):
             raise UserError(f"{flag_of(init)} {path}: a file of labelled text, not a checkpoint")
         require_convertible(path, flag_of(init))
     tokenizer, dictionary = _tokenizer(source.tokenizer, source.dictionary, checkpoints or {})
-    return _prepared(source.given, replace(source.request, tokenizer=tokenizer, dictionary=dictionary))
+    request = replace(source.request, tokenizer=tokenizer, dictionary=dictionary)
+    # The folder has the name of the file or data set, and a digest of options and contents.
+    file, wanted = Path(source.given), request.request()
+    stem = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
+    stem = re.sub(r"[^\w.-]+", "-", stem)[:LONGEST_STEM].strip(".-") or "text"
+    key = hashlib.sha256(json.dumps(wanted, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    folder = FOLDER / f"{stem}-{key[:KEY_DIGITS]}"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    # One at a time, so that a second process with the same command finds the folder.
+    with exclusive(FOLDER, f"waiting for another process that writes to {FOLDER}"):
+        report = finished(folder, REPORT, wanted)
+        if report is not None:
+            print("\n".join([*report.get("description", []), *summary(report, folder)[:-1]]))
+            print(f"{source.given}: prepared earlier, in {folder}\n", flush=True)
+            return folder
+        if folder.exists():
+            raise UserError(
+                f"{folder}: has changed since it was prepared from {source.given}; move it away, and the "
+                "same command prepares it again"
+            )
+        report = prepare(request, str(folder), workers=os.cpu_count() or 1)
+    print("\n".join(summary(report, folder)) + "\n", flush=True)
+    return folder
 
 
 def reject_options(options: argparse.Namespace, reason: str) -> None:
@@ -150,36 +199,6 @@ def text_folder(data: Path) -> Path:
     return data / TEXT
 
 
-def _request(options: argparse.Namespace) -> Options:
-    """What to prepare, except the tokenizer; paths below the working directory are relative to it."""
-    from roberta_small.preprocess.dataset import companions, is_source, options_of
-    from roberta_small.preprocess.soft_labels import check_file
-
-    source = options.data
-    if not _is_dataset(source):
-        if not Path(source).is_file():
-            raise UserError(f"{source}: no such file; {KINDS}")
-        if not (_has_reader(source) or "label" in companions(source)):
-            raise UserError(f"{source}: no labels in files with this suffix, nor beside it; {KINDS}")
-        source = shown_path(Path(source))
-    request = options_of(options, (source,), options.data_seed)
-    parts = {"valid": request.valid, "test": request.test}
-    files = {name: part for name, part in parts.items() if is_source(part) and not _is_dataset(part)}
-    for name, part in files.items():
-        if not Path(part).is_file():
-            raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
-    files = {name: shown_path(Path(part)) for name, part in files.items()}
-    soft = request.soft_labels
-    if soft is not None:
-        check_file(soft)
-    return replace(
-        request,
-        valid=files.get("valid", request.valid),
-        test=files.get("test", request.test),
-        soft_labels=None if soft is None else shown_path(Path(soft)),
-    )
-
-
 def _is_dataset(data: str) -> bool:
     if ":" not in data:  # the reader's module imports pandas
         return False
@@ -196,45 +215,6 @@ def _has_reader(path: str) -> bool:
     return reader_name(path) != DEFAULT
 
 
-def _prepared(source: str, request: Options) -> Path:
-    """The folder of a request: found, or else prepared. Prints its description."""
-    from roberta_small.preprocess.dataset import prepare, summary
-
-    wanted = request.request()
-    folder = FOLDER / f"{_stem(source)}-{_key(wanted)}"
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    # One at a time, so that a second process with the same command finds the folder.
-    with exclusive(FOLDER, f"waiting for another process that writes to {FOLDER}"):
-        report = finished(folder, REPORT, wanted)
-        if report is not None:
-            print("\n".join([*report.get("description", []), *summary(report, folder)[:-1]]))
-            print(f"{source}: prepared earlier, in {folder}\n", flush=True)
-            return folder
-        if folder.exists():
-            raise UserError(
-                f"{folder}: has changed since it was prepared from {source}; move it away, and the same "
-                "command prepares it again"
-            )
-        report = prepare(request, str(folder), workers=os.cpu_count() or 1)
-    print("\n".join(summary(report, folder)) + "\n", flush=True)
-    return folder
-
-
-def _stem(source: str) -> str:
-    """The name of a file or data set without suffixes, as part of a folder name."""
-    from roberta_small.preprocess.readers.records import COMPRESSED
-
-    file = Path(source)
-    name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
-    return re.sub(r"[^\w.-]+", "-", name)[:LONGEST_STEM].strip(".-") or "text"
-
-
-def _key(wanted: Report) -> str:
-    """The first digits of the SHA-256 of options and contents."""
-    text = json.dumps(wanted, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
-
-
 def _tokenizer(
     name: str | None, dictionary: str | None, checkpoints: Mapping[str, Path]
 ) -> tuple[str, str | None]:
@@ -243,47 +223,38 @@ def _tokenizer(
     Raises `UserError` for checkpoints with different tokenizers, and for one whose tokenizer is unknown: the
     ids of another tokenizer would stand for other tokens.
     """
+    from roberta_small.preprocess.tokenization.choice import locate
     from roberta_small.preprocess.tokenization.symbols import CHARACTERS, WORDS
 
-    if name is not None:
-        if dictionary is None and (Path(name).is_file() or name in (WORDS, CHARACTERS)):
-            dictionary = _dictionary_of(checkpoints)
-        return name, dictionary
-    if not checkpoints:
+    if name is None and not checkpoints:
         return TRAIN, dictionary
+    # A SentencePiece model that is given without --dict gets the dict.txt beside the checkpoints.
+    beside = dictionary is None and name is not None and (Path(name).is_file() or name in (WORDS, CHARACTERS))
+    if name is not None and not beside:
+        return name, dictionary
     sources = {init: tokenizer_source(path, flag_of(init)) for init, path in checkpoints.items()}
-    contents = {
-        init: _content(_located(source, checkpoints[init], dictionary)) for init, source in sources.items()
-    }
+    if name is not None:
+        files = {init: Path(source) / DICTIONARY for init, source in sources.items()}
+        files = {init: path for init, path in files.items() if path.is_file()}
+        if not files:
+            return name, None
+        _require_equal({init: symbols(path) for init, path in files.items()}, "dictionaries", checkpoints)
+        found = shown_path(next(iter(files.values())))
+        print(f"dictionary: {found} (choose with --dict)", flush=True)
+        return name, found
+    contents = {}
+    for init, source in sources.items():
+        try:
+            contents[init] = _content(locate(source, dictionary))
+        except UserError as error:
+            raise UserError(
+                f"{shown_path(checkpoints[init])}: its tokenizer is not known, and --tokenizer is missing "
+                f"({error})"
+            ) from None
     _require_equal(contents, "tokenizers", checkpoints)
-    source = next(iter(sources.values()))
-    print(f"tokenizer: of {source} (choose with --tokenizer)", flush=True)
-    return source, dictionary
-
-
-def _located(source: str, checkpoint: Path, dictionary: str | None) -> Located:
-    """The tokenizer of a checkpoint in the folder or hub name `source`; raises `UserError` if it has none."""
-    from roberta_small.preprocess.tokenization.choice import locate
-
-    try:
-        return locate(source, dictionary)
-    except UserError as error:
-        raise UserError(
-            f"{shown_path(checkpoint)}: its tokenizer is not known, and --tokenizer is missing ({error})"
-        ) from None
-
-
-def _dictionary_of(checkpoints: Mapping[str, Path]) -> str | None:
-    """The dict.txt beside the checkpoints, for a SentencePiece model that is given without --dict."""
-    folders = {init: Path(tokenizer_source(path, flag_of(init))) for init, path in checkpoints.items()}
-    files = {init: folder / DICTIONARY for init, folder in folders.items()}
-    files = {init: path for init, path in files.items() if path.is_file()}
-    if not files:
-        return None
-    _require_equal({init: symbols(path) for init, path in files.items()}, "dictionaries", checkpoints)
-    found = shown_path(next(iter(files.values())))
-    print(f"dictionary: {found} (choose with --dict)", flush=True)
-    return found
+    first = next(iter(sources.values()))
+    print(f"tokenizer: of {first} (choose with --tokenizer)", flush=True)
+    return first, dictionary
 
 
 def _require_equal(contents: Mapping[str, object], what: str, checkpoints: Mapping[str, Path]) -> None:

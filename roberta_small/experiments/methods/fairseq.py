@@ -133,7 +133,7 @@ class Fairseq(FairseqTrain):
 
     def sweep(self, settings: SweepSettings, data: Path) -> Sweep:
         """The runs; flags that the user added are checked by fairseq's own parser."""
-        found = classifiers(settings, data, fit=self.real, soft_labels=True)
+        found = classifiers(settings, data, fit=self.real)
         if settings.passthrough and self.real:
             fairseq_flags.check(found.trainings[0].flags)
         return found

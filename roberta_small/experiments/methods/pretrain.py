@@ -171,8 +171,9 @@ class Pretrain(FairseqTrain):
             )
         if self.real:
             places = architecture.places_of(settings.recipe, settings.passthrough)
-            fitted = architecture.fit({"": own}, places, {"--start": first})
-            own, notes = own.replace(fitted.words("", "--start")), fitted.notes.get("", [])
+            read = None if first is None else architecture.read(first)
+            fitted = architecture.fit(own, places, {"--start": read})
+            own, notes = own.replace(fitted.flags.get("--start", ())), fitted.notes
             if settings.passthrough:
                 fairseq_flags.check(own.words)
         if start is not None and start.note:

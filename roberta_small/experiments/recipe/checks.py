@@ -18,7 +18,7 @@ from roberta_small.common.errors import UserError, count
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, LabelKind
 from roberta_small.common.metrics import LOSS, check_selectable, find, logged, lower_is_better
 from roberta_small.experiments.recipe.length import EVERY, INTERVALS, Length
-from roberta_small.experiments.recipe.recipe import Recipe, load
+from roberta_small.experiments.recipe.recipe import Recipe
 
 CRITERION = "sentence_classification"
 SMOOTHING, PATIENCE = "--label-smoothing", "--patience"
@@ -27,13 +27,10 @@ UNEVEN = 100
 """Ratio of the largest class weight to the smallest one above which the plan contains a warning."""
 
 
-def metric_flags(kind: LabelKind, recipe: str) -> tuple[str, ...]:
-    """The flag that replaces the metric of a recipe, if it is not logged for this kind of labels.
-
-    `recipe` is a name or path; raises `UserError` as `recipe.load`.
-    """
+def metric_flags(kind: LabelKind, recipe: Recipe) -> tuple[str, ...]:
+    """The flag that replaces the metric of a recipe, if it is not logged for this kind of labels."""
     known = {LOSS, *(metric.name for metric in logged(kind.name))}
-    return () if load(recipe).metric in known else (METRIC, kind.metric)
+    return () if recipe.metric in known else (METRIC, kind.metric)
 
 
 def complete(
@@ -45,31 +42,31 @@ def complete(
     weights, label smoothing or patience, for those that do not apply to the kind of labels, and for a metric
     that is not logged in validation.
     """
-    try:
-        if recipe.value("--criterion") == CRITERION:
+    where = f"recipe '{recipe.name}'"
+    if recipe.value("--criterion") == CRITERION:
+        try:
             check_selectable(recipe.metric, kind.name)
-            _check_smoothing(recipe)
-            if float(recipe.value(SMOOTHING) or 0):
-                kind.require_exclusive(SMOOTHING, data)
-            if recipe.value(class_weights.FLAG) not in (None, class_weights.NONE):
-                kind.require_exclusive(class_weights.FLAG, data)
-            recipe = _with_weights(recipe, data, classes)
-    except UserError as error:
-        raise UserError(f"recipe '{recipe.name}': {error}") from None
+            recipe = _with_weights(recipe, data, classes, kind)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
     if PATIENCE in recipe.flags and not re.fullmatch(r"-1|[0-9]+", text := recipe.value(PATIENCE) or ""):
-        raise UserError(f"recipe '{recipe.name}': {PATIENCE} {text}: must be a number of validations")
+        raise UserError(f"{where}: {PATIENCE} {text}: must be a number of validations")
     for flag in (EVERY, "--save-interval"):
         if recipe.number(flag) == 0:
-            raise UserError(f"recipe '{recipe.name}': {flag} 0: must be a number of epochs from 1")
-    return _with_direction(recipe)
+            raise UserError(f"{where}: {flag} 0: must be a number of epochs from 1")
+    if lower_is_better(recipe.metric):
+        return recipe.without(MAXIMIZE)
+    return recipe if find(recipe.metric) is None else recipe.replace((MAXIMIZE,))
 
 
 def notes(recipe: Recipe, length: Length | None) -> list[str]:
     """For the plan: the class weights, rare validations, and that a run may end early."""
     found = []
-    if (interval := recipe.number(EVERY) or 1) > 1:
+    interval = recipe.number(EVERY) or 1
+    if interval > 1:
         found.append(f"validated after every {interval} epochs ({EVERY})")
-    if weights := _weights(recipe):
+    value = recipe.value(class_weights.FLAG)
+    if value is not None and value != class_weights.NONE and (weights := json.loads(value)):
         found.append(f"class weights: {class_weights.describe(weights)}")
         if max(weights.values()) > UNEVEN * min(weights.values()):
             ratio = max(weights.values()) / min(weights.values())
@@ -83,54 +80,34 @@ def notes(recipe: Recipe, length: Length | None) -> list[str]:
             f"the runs may end early, after {count(recipe.patience, 'validation')} without a {extreme} "
             f"{recipe.metric} ({PATIENCE}); the learning rate follows the schedule of all epochs"
         )
-        validations = _validations(recipe, length)
-        if validations is not None and recipe.patience >= validations - 1:
-            number = count(validations, "validation")
-            found.append(f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {number}")
+        if length is not None and not (INTERVALS - {EVERY}) & recipe.flags.keys():
+            validations = math.ceil(length.updates / length.per_epoch / interval)
+            if recipe.patience >= validations - 1:
+                number = count(validations, "validation")
+                found.append(f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {number}")
     return found
 
 
-def _validations(recipe: Recipe, length: Length | None) -> int | None:
-    """Number of validations of a run; None for intervals in updates or an unknown length."""
-    epochs = recipe.number(EVERY) or 1
-    if length is None or (INTERVALS - {EVERY}) & recipe.flags.keys():
-        return None
-    return math.ceil(length.updates / length.per_epoch / epochs)
-
-
-def _check_smoothing(recipe: Recipe) -> None:
-    if SMOOTHING not in recipe.flags:
-        return
-    text = recipe.value(SMOOTHING)
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise UserError(f"{SMOOTHING} {text}: must be at least 0 and below 1, such as 0.1")
-
-
-def _with_weights(recipe: Recipe, data: Path, classes: Sequence[str]) -> Recipe:
+def _with_weights(recipe: Recipe, data: Path, classes: Sequence[str], kind: LabelKind) -> Recipe:
+    """The recipe with class weights in numbers; checks label smoothing, too."""
+    if SMOOTHING in recipe.flags:
+        text = recipe.value(SMOOTHING)
+        try:
+            smoothing = float(text or "")
+        except ValueError:
+            smoothing = -1.0
+        if not 0 <= smoothing < 1:
+            raise UserError(f"{SMOOTHING} {text}: must be at least 0 and below 1, such as 0.1")
+        if smoothing:
+            kind.require_exclusive(SMOOTHING, data)
     flag = class_weights.FLAG
     if flag not in recipe.flags:
         return recipe
     value = recipe.value(flag)
     if value is None or len(recipe.flags[flag]) > 2:
         raise UserError(f"{flag} {' '.join(recipe.flags[flag][1:])}: give balanced, a file, or none")
+    if value != class_weights.NONE:
+        kind.require_exclusive(flag, data)
     splits = (recipe.value("--train-subset") or "train").split(",")
     weights = class_weights.resolve(value, data, classes, splits)
     return recipe.replace((flag, class_weights.as_value(weights)))
-
-
-def _weights(recipe: Recipe) -> class_weights.Weights:
-    """The weights in a recipe that `complete` returned."""
-    value = recipe.value(class_weights.FLAG)
-    return json.loads(value) if value is not None and value != class_weights.NONE else {}
-
-
-def _with_direction(recipe: Recipe) -> Recipe:
-    """The recipe with --maximize-best-checkpoint-metric exactly if higher values of its metric are better."""
-    if lower_is_better(recipe.metric):
-        return recipe.without(MAXIMIZE) if MAXIMIZE in recipe.flags else recipe
-    known = find(recipe.metric) is not None
-    return recipe.replace((MAXIMIZE,)) if known and MAXIMIZE not in recipe.flags else recipe

@@ -1,28 +1,22 @@
-"""Checks the flags of fairseq-train with fairseq's own parser, before a run is started.
+"""The flags of fairseq-train: checked by fairseq's own parser before a run starts, and those of the device.
 
-Importing fairseq takes seconds, so the check runs in a separate process, and only if the user adds flags to a
-recipe.
+Importing fairseq takes seconds, so flags are only checked if the user adds some to a recipe.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
 from roberta_small.common.sizes import CPU, GPU
-from roberta_small.common.startup import import_of_fairseq
 
 LM_WORKERS = 8
 """Processes that make batches of a language model for a GPU: 32 blocks of 256 tokens take one 7 ms."""
@@ -34,14 +28,22 @@ def check(words: Sequence[str]) -> None:
     `words` are all flags of a run, including those of the recipe. The error suggests the nearest flag.
     """
     try:
-        result = ask(f"{__name__}:main", list(words))
-    except UserError:
+        from fairseq import options
+
+        import roberta_small.fairseq_plugin  # noqa: F401  registers the plugin's flags
+    except Exception:
         return  # fairseq itself cannot start; the log of the run shows the cause
-    if result["problem"] is None:
-        return
-    unknown = [word for word in re.findall(r"--[\w-]+", result["problem"]) if word not in result["known"]]
-    suggestion = nearest(unknown[0], result["known"]) if unknown else ""
-    raise UserError(f"flags of the recipe or after --: fairseq-train: {result['problem']}{suggestion}")
+    parser = options.get_training_parser()
+    try:
+        with parser_errors(UserError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            options.parse_args_and_arch(parser, ["data", *words])
+    except UserError as error:
+        # The first parse has added the flags of task, model and criterion to the parser.
+        known = sorted(parser._option_string_actions)
+        unknown = [word for word in re.findall(r"--[\w-]+", str(error)) if word not in known]
+        suggestion = nearest(unknown[0], known) if unknown else ""
+        raise UserError(f"flags of the recipe or after --: fairseq-train: {error}{suggestion}") from None
 
 
 def for_device(flags: Sequence[str], cpu: bool) -> tuple[str, ...]:
@@ -70,27 +72,6 @@ def loading(flags: Sequence[str], cpu: bool) -> tuple[str, ...]:
     return ("--num-workers", str(count))
 
 
-def ask(function: str, request: Any) -> Any:
-    """Call `function` ("module:name") in a separate Python process and return its answer.
-
-    The function reads the request from standard input and prints its answer on the last line, both as JSON.
-    Raises `UserError` if the process ends without an answer.
-    """
-    module, _, name = function.partition(":")
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", f"from {module} import {name}; {name}()"],
-        input=json.dumps(request),
-        env=_environment(),
-        capture_output=True,
-        text=True,
-    )
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise UserError(f"fairseq cannot be started: {reason}; repair its installation") from None
-
-
 @contextmanager
 def parser_errors(error: Callable[[str], Exception]) -> Iterator[None]:
     """Let parsers of argparse raise `error(message)` instead of ending the process.
@@ -107,38 +88,3 @@ def parser_errors(error: Callable[[str], Exception]) -> Iterator[None]:
         yield
     finally:
         argparse.ArgumentParser.error = original  # type: ignore[method-assign]  # see above
-
-
-def _environment() -> dict[str, str]:
-    return os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-
-
-class _ParserError(Exception):
-    pass
-
-
-def main() -> None:
-    """Read words from standard input as JSON; print fairseq's error message (or null) and all known flags."""
-    words = json.load(sys.stdin)
-    warnings.simplefilter("ignore")
-    with import_of_fairseq():
-        from fairseq import options
-
-    import roberta_small.fairseq_plugin  # noqa: F401  registers the plugin's flags
-
-    known: set[str] = set()
-    add = argparse._ActionsContainer._add_action
-
-    def add_and_record(container: argparse._ActionsContainer, action: argparse.Action) -> argparse.Action:
-        known.update(action.option_strings)
-        return add(container, action)
-
-    # Replaced on the class, as in `parser_errors`.
-    argparse._ActionsContainer._add_action = add_and_record  # type: ignore[method-assign, assignment]
-    problem = None
-    try:
-        with parser_errors(_ParserError):
-            options.parse_args_and_arch(options.get_training_parser(), ["data", *words])
-    except _ParserError as error:
-        problem = str(error)
-    print(json.dumps({"problem": problem, "known": sorted(known)}))

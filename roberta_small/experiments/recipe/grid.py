@@ -15,33 +15,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
-from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
 
 Grid = Mapping[str, tuple[str, ...]]
 """Flag without its dashes -> its values, as given on the command line."""
-Setting = tuple[tuple[str, str], ...]
-"""Pairs of flag and value."""
 
 FLAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A setting of the grid: the `arm` of its runs, and the recipe with the setting."""
-
-    arm: str
-    recipe: Recipe
-
-
 def parse(words: Sequence[str]) -> Grid:
-    """Parse `["lr=1e-5,1e-4", "dropout=0.1,0.2"]`; raises `UserError` for a malformed or repeated value."""
+    """Parse `["lr=1e-5,1e-4", "dropout=0.1"]`; raises `UserError` for an invalid or repeated one."""
     grid: dict[str, tuple[str, ...]] = {}
     for word in words:
         flag, equals, text = word.partition("=")
@@ -55,6 +43,7 @@ def parse(words: Sequence[str]) -> Grid:
                 f"--grid {word!r}: all settings must select their checkpoint by the same metric; "
                 f"set --{flag} in the recipe"
             )
+        recipes.check_not_reserved([f"--{flag}"], "--grid")
         for index, value in enumerate(values):
             if not VALUE.fullmatch(value):
                 raise UserError(
@@ -67,30 +56,17 @@ def parse(words: Sequence[str]) -> Grid:
     return grid
 
 
-def variants(
-    arm: str,
-    recipe: str,
-    passthrough: Sequence[str],
-    grid: Grid,
-    defaults: Sequence[str] = (),
-    start: str = recipes.RANDOM,
-) -> list[Variant]:
-    """Every combination of the grid's values; the last flag changes fastest.
-
-    `defaults` are flags of the method that replace those of the recipe file; `passthrough` replaces both.
-    `start` is one of `recipes.STARTS`. Raises `UserError` as `recipes.load` does, and if a flag of the grid
-    is also in `passthrough`.
-    """
-    base = recipes.load(recipe, (*defaults, *passthrough), start)
-    for flag in grid:
-        if f"--{flag}" in flags_of(passthrough):
-            raise UserError(f"--{flag} is both in --grid and after --; keep one of them")
+def variants(arm: str, recipe: Recipe, grid: Grid) -> list[tuple[str, Recipe]]:
+    """The arm and the recipe of every combination of the grid's values; the last flag changes fastest."""
     found = []
     for values in product(*grid.values()):
-        setting = _without_defaults(tuple(sorted(zip(grid, values, strict=True))), base)
-        words = [word for flag, value in setting for word in (f"--{flag}", value)]
-        name = ",".join([arm, *(f"{flag}={value}" for flag, value in setting)])
-        found.append(Variant(name, recipes.load(recipe, (*defaults, *passthrough, *words), start)))
+        name, words = arm, []
+        for flag, value in sorted(zip(grid, values, strict=True)):
+            default = recipe.value(f"--{flag}")
+            if default is None or not same(default, value):
+                name += f",{flag}={value}"
+                words += [f"--{flag}", value]
+        found.append((name, recipe.replace(words)))
     return found
 
 
@@ -100,12 +76,3 @@ def same(one: str, other: str) -> bool:
         return float(one) == float(other)
     except ValueError:
         return one == other
-
-
-def _without_defaults(setting: Setting, base: Recipe) -> Setting:
-    """The setting without the flags that have the same value in the recipe."""
-    return tuple(
-        (flag, value)
-        for flag, value in setting
-        if (default := base.value(f"--{flag}")) is None or not same(default, value)
-    )

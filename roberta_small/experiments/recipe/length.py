@@ -25,8 +25,6 @@ INTERVALS = {EVERY, "--validate-interval-updates", "--save-interval-updates"}
 """Flags that change when a run is validated, by default after each epoch."""
 DECAYING = "polynomial_decay"
 """The schedule whose learning rate falls to its end at --total-num-update."""
-
-
 MANY = 0.5
 """Fraction of the training texts: if more are truncated, the plan contains a warning."""
 
@@ -46,15 +44,8 @@ class Length:
     decay_end: int | None
     """The update at which the learning rate has fallen to its end; None for another schedule."""
 
-    def describe(self) -> str:
-        """For the plan."""
-        return (
-            f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates "
-            f"per epoch, {self.updates:,} in total, {self.warmup:,} of them warm-up"
-        )
-
-    def warnings(self) -> list[str]:
-        """What is unusual about it, each beginning with "warning: "."""
+    def notes(self) -> list[str]:
+        """For the plan: the numbers, and what is unusual about them, each beginning with "warning: "."""
         found = []
         if self.warmup >= self.updates:
             found.append(
@@ -75,7 +66,11 @@ class Length:
                 f"the run ends at {left:.0%} of the peak learning rate: it has {self.updates:,} updates, but "
                 f"the decay ends at update {self.decay_end:,} (--total-num-update)"
             )
-        return [f"warning: {text}" for text in found]
+        numbers = (
+            f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates "
+            f"per epoch, {self.updates:,} in total, {self.warmup:,} of them warm-up"
+        )
+        return [numbers, *(f"warning: {text}" for text in found)]
 
 
 def count_examples(data: Path) -> int | None:
@@ -110,30 +105,32 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     and where the number of updates does not follow from the recipe.
     """
     recipe = _lengthened(recipe, examples)
-    text = recipe.value(RATIO)
+    where, decays = f"recipe '{recipe.name}'", recipe.value("--lr-scheduler") == DECAYING
     if RATIO not in recipe.flags:
-        _check_decay(recipe)
+        if decays and not {"--total-num-update", "--max-update"} & recipe.flags.keys():
+            raise UserError(
+                f"{where}: --lr-scheduler {DECAYING} needs the update at which the rate has fallen to its "
+                f"end; add {RATIO} 0.06, or --total-num-update N"
+            )
         return recipe
-    ratio = _ratio(text, recipe)
+    text = recipe.value(RATIO)
+    try:
+        ratio = float(text or "")
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < 1:
+        raise UserError(f"{where}: {RATIO} {text}: must be at least 0 and below 1, for example 0.06")
     if examples is None:
         raise UserError(
-            f"recipe '{recipe.name}': {RATIO} cannot be used, because label/train.idx is not in the "
-            "format of `roberta-small prepare`, so the number of training examples is unknown; "
-            "prepare the data again"
+            f"{where}: {RATIO} cannot be used, because label/train.idx is not in the format of "
+            "`roberta-small prepare`, so the number of training examples is unknown; prepare the data again"
         )
     total = _updates(recipe, examples)
-    words = {
-        "--max-update": total,
-        "--total-num-update": total,
-        "--warmup-updates": math.floor(ratio * total),
-    }
-    if recipe.value("--lr-scheduler") != DECAYING:
-        del words["--total-num-update"]
-    missing = {flag: number for flag, number in words.items() if flag not in recipe.flags}
-    kept = [word for flag, group in recipe.flags.items() if flag != RATIO for word in group]
-    return Recipe(recipe.name, tuple(kept)).replace(
-        word for flag, number in missing.items() for word in (flag, str(number))
-    )
+    numbers = {"--max-update": total, "--warmup-updates": math.floor(ratio * total)}
+    if decays:
+        numbers = {"--max-update": total, "--total-num-update": total, **numbers}
+    missing = [(flag, str(number)) for flag, number in numbers.items() if flag not in recipe.flags]
+    return recipe.without(RATIO).replace(word for pair in missing for word in pair)
 
 
 def _lengthened(recipe: Recipe, examples: int | None) -> Recipe:
@@ -165,14 +162,8 @@ def length(recipe: Recipe, examples: int | None) -> Length | None:
         updates = _updates(recipe, examples)
     except UserError:
         return None
-    return Length(
-        examples=examples,
-        batch=batch,
-        per_epoch=per_epoch,
-        updates=updates,
-        warmup=recipe.number("--warmup-updates") or 0,
-        decay_end=recipe.number("--total-num-update") if recipe.value("--lr-scheduler") == DECAYING else None,
-    )
+    decay_end = recipe.number("--total-num-update") if recipe.value("--lr-scheduler") == DECAYING else None
+    return Length(examples, batch, per_epoch, updates, recipe.number("--warmup-updates") or 0, decay_end)
 
 
 def _updates(recipe: Recipe, examples: int) -> int:
@@ -192,30 +183,7 @@ def _per_epoch(recipe: Recipe, examples: int) -> tuple[int, int]:
             f"recipe '{recipe.name}': the number of updates cannot be computed with --max-tokens; set "
             f"--batch-size, or --max-update, --total-num-update and --warmup-updates instead of {RATIO}"
         )
-    batch = recipe.number("--batch-size") or 1
-    workers = recipe.number("--distributed-world-size") or 1
-    accumulated = recipe.number("--update-freq") or 1
+    flags = ("--batch-size", "--distributed-world-size", "--update-freq")
+    batch, workers, accumulated = (recipe.number(flag) or 1 for flag in flags)
     batches = math.ceil(examples / batch)
     return math.ceil(math.ceil(batches / workers) / accumulated), batch * workers * accumulated
-
-
-def _check_decay(recipe: Recipe) -> None:
-    """Raise `UserError` if the learning rate decays without a last update."""
-    ends = {"--total-num-update", "--max-update"} & recipe.flags.keys()
-    if recipe.value("--lr-scheduler") == DECAYING and not ends:
-        raise UserError(
-            f"recipe '{recipe.name}': --lr-scheduler {DECAYING} needs the update at which the rate has "
-            f"fallen to its end; add {RATIO} 0.06, or --total-num-update N"
-        )
-
-
-def _ratio(text: str | None, recipe: Recipe) -> float:
-    try:
-        ratio = float(text or "")
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio < 1:
-        raise UserError(
-            f"recipe '{recipe.name}': {RATIO} {text}: must be at least 0 and below 1, for example 0.06"
-        )
-    return ratio

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from roberta_small.common.cli import flags_of
@@ -55,17 +54,22 @@ RESERVED = {
 """Flags that the commands set themselves -> what to use instead, or why they are set."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Recipe:
-    """The name of a recipe, and its flags and values as words of a command line."""
+    """The name of a recipe and its flags: words of a command line, or parsed by `common.cli.flags_of`."""
 
     name: str
-    words: tuple[str, ...]
+    flags: Mapping[str, tuple[str, ...]]
+    """Flag -> the flag and its values, one word each."""
 
-    @cached_property
-    def flags(self) -> Mapping[str, tuple[str, ...]]:
-        """Flag -> the flag and its values, one word each; see `common.cli.flags_of`."""
-        return flags_of(self.words)
+    def __init__(self, name: str, flags: Mapping[str, tuple[str, ...]] | Iterable[str] = ()) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "flags", flags if isinstance(flags, Mapping) else flags_of(flags))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The flags and their values as words of a command line."""
+        return tuple(word for group in self.flags.values() for word in group)
 
     def replace(self, words: Iterable[str]) -> Recipe:
         """The recipe with the flags in `words` replaced; new flags are added at the end.
@@ -73,17 +77,12 @@ class Recipe:
         A length in `words` replaces `MIN_UPDATES` too.
         """
         new = flags_of(words)
-        old = {
-            flag: group
-            for flag, group in self.flags.items()
-            if flag != MIN_UPDATES or not any(limit in new for limit in LIMITS)
-        }
-        return Recipe(self.name, tuple(word for group in {**old, **new}.values() for word in group))
+        old = self.without(MIN_UPDATES).flags if any(limit in new for limit in LIMITS) else self.flags
+        return Recipe(self.name, {**old, **new})
 
     def without(self, flag: str) -> Recipe:
         """The recipe without a flag and its values."""
-        groups = (group for name, group in self.flags.items() if name != flag)
-        return Recipe(self.name, tuple(word for group in groups for word in group))
+        return Recipe(self.name, {name: group for name, group in self.flags.items() if name != flag})
 
     def value(self, flag: str) -> str | None:
         """The value of a flag; None without the flag or for a flag without a value."""
@@ -93,11 +92,9 @@ class Recipe:
     def number(self, flag: str) -> int | None:
         """The value of a flag as an integer, None without the flag; raises `UserError` for other text."""
         text = self.value(flag)
-        if text is None:
-            return None
-        if not re.fullmatch(r"[0-9]+", text):
+        if text is not None and not re.fullmatch(r"[0-9]+", text):
             raise UserError(f"recipe '{self.name}': {flag} {text!r} is not an integer")
-        return int(text)
+        return None if text is None else int(text)
 
     @property
     def valid_subsets(self) -> list[str]:
@@ -128,21 +125,14 @@ class Recipe:
     def hours(self) -> float | None:
         """Maximum training time in hours; None for no limit."""
         text = self.value("--stop-time-hours")
-        if text is None:
-            return None
-        if not re.fullmatch(r"[0-9.]+", text) or text.count(".") > 1 or not text.strip("."):
+        if text is not None and not re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", text):
             raise UserError(f"recipe '{self.name}': --stop-time-hours {text!r} is not a number")
-        return float(text)
+        return None if text is None else float(text)
 
 
 def known() -> list[str]:
     """Names of the recipes in `recipes/`."""
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
-
-
-def start_of(checkpoint: Path | None) -> str:
-    """The section for runs with these initial weights; None for random ones."""
-    return RANDOM if checkpoint is None else PRETRAINED
 
 
 def load(recipe: str, extra: Sequence[str] = (), start: str = RANDOM) -> Recipe:
@@ -151,51 +141,51 @@ def load(recipe: str, extra: Sequence[str] = (), start: str = RANDOM) -> Recipe:
     `start` is one of `STARTS`. Raises `UserError` for an unknown name, a malformed line, a missing or
     circular base, and a reserved flag (`RESERVED`).
     """
-    path = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
-    if not path.is_file():
-        raise UserError(f"recipe '{recipe}': no such file; known recipes are {', '.join(known())}")
     if extra and not extra[0].startswith("--"):
         raise UserError(
             f"after --: {extra[0]!r} is not a flag; use the syntax of fairseq-train: --flag value"
         )
-    _check_not_reserved(extra, "after --")
-    return _resolve(path, (), start).replace(extra)
+    check_not_reserved(extra, "after --")
+    files = list(_files(recipe))
+    found = Recipe(files[0][0].stem)
+    for _, sections in reversed(files):
+        found = found.replace(sections[""]).replace(sections.get(start, ()))
+    return found.replace(extra)
 
 
 def places(recipe: str) -> dict[str, str]:
     """Each flag of a recipe, given as for `load`, and the file that sets it: the recipe's own or a base."""
-    path: Path | None = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
     found: dict[str, str] = {}
-    while path is not None:
-        base, sections = _read(path)
+    for path, sections in _files(recipe):
         words = [word for section in sections.values() for word in section]
         found = dict.fromkeys(flags_of(words), shown_path(path)) | found
-        path = _base_path(path, base)
     return found
 
 
-def _base_path(path: Path, base: str | None) -> Path | None:
-    """The file of a recipe's base."""
-    if base is None:
-        return None
-    return FOLDER / f"{base}.txt" if base in known() else path.parent / base
+def _files(recipe: str) -> Iterator[tuple[Path, dict[str, list[str]]]]:
+    """The file of a recipe and those that it inherits from, each with its words by section."""
+    path, above = _path(recipe, Path()), []
+    if not path.is_file():
+        raise UserError(f"recipe '{recipe}': no such file; known recipes are {', '.join(known())}")
+    while True:
+        base, sections = _read(path)
+        yield path, sections
+        if base is None:
+            return
+        above.append(path.resolve())
+        inherited = _path(base, path.parent)
+        if not inherited.is_file():
+            raise UserError(f"{path}: {BASE} {base}: no such file; known recipes are {', '.join(known())}")
+        if inherited.resolve() in above:
+            raise UserError(
+                f"{inherited}: circular {BASE}: the recipe inherits from itself; remove {BASE} from one of "
+                "the files"
+            )
+        path = inherited
 
 
-def _resolve(path: Path, above: tuple[Path, ...], start: str) -> Recipe:
-    """The recipe in a file, with the flags of its base; `above` are the files that inherit from it."""
-    if path.resolve() in above:
-        raise UserError(
-            f"{path}: circular {BASE}: the recipe inherits from itself; remove {BASE} from one of the files"
-        )
-    base, sections = _read(path)
-    own = Recipe("", tuple(sections[""])).replace(sections.get(start, ()))
-    base_path = _base_path(path, base)
-    if base_path is None:
-        return Recipe(path.stem, own.words)
-    if not base_path.is_file():
-        raise UserError(f"{path}: {BASE} {base}: no such file; known recipes are {', '.join(known())}")
-    inherited = _resolve(base_path, (*above, path.resolve()), start)
-    return Recipe(path.stem, inherited.words).replace(own.words)
+def _path(recipe: str, folder: Path) -> Path:
+    return FOLDER / f"{recipe}.txt" if recipe in known() else folder / recipe
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, list[str]]]:
@@ -238,7 +228,7 @@ def _read(path: Path) -> tuple[str | None, dict[str, list[str]]]:
                 )
             base = values[0]
             continue
-        _check_not_reserved(new, where)
+        check_not_reserved(new, where)
         if len(sections) > 1 and flag in SELECTION:
             raise UserError(f"{where}: {flag} is the same for all runs; move it above the sections")
         words += new
@@ -247,7 +237,8 @@ def _read(path: Path) -> tuple[str | None, dict[str, list[str]]]:
     return base, sections
 
 
-def _check_not_reserved(words: Iterable[str], where: str) -> None:
+def check_not_reserved(words: Iterable[str], where: str) -> None:
+    """Raise `UserError` if a flag in `words`, which are written at `where`, is one of `RESERVED`."""
     for word in words:
         flag = word.partition("=")[0]
         if flag in RESERVED:

@@ -15,6 +15,7 @@ from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import LoggedRun, find_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.errors import UserError
+from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.grid import variants
 from tests.support.analysis.run_trees import write_manifest, write_run
 
@@ -159,7 +160,7 @@ def test_each_init_of_each_family_has_its_choice(grid):
 
 def test_arm_names_of_the_sweep_are_parsed():
     grid = {"clip-norm": ("7", "8"), "dropout": ("0.2",)}
-    names = [variant.arm for variant in variants("fairseq", "reference", [], grid)]
+    names = [arm for arm, _ in variants("fairseq", recipes.load("reference"), grid)]
     assert [flag_values(split_arm(name)[1]) for name in names] == [
         {"clip-norm": "7", "dropout": "0.2"},
         {"clip-norm": "8", "dropout": "0.2"},

@@ -10,7 +10,7 @@ import torch
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.recipe import recipe as recipes
-from roberta_small.experiments.recipe.architecture import AFTER, fit
+from roberta_small.experiments.recipe.architecture import AFTER, fit, read
 from roberta_small.export.transformers.to_fairseq import convert_back
 from tests.support import tiny_models
 from tests.support.data_folders import write_data
@@ -55,33 +55,33 @@ def fitted(root, *inits, extra="", recipe="recipe.txt", **options):
     words = shlex.split(extra)
     loaded = recipes.load(str(root / recipe), words)
     places = recipes.places(str(root / recipe)) | {word: AFTER for word in words if word.startswith("--")}
-    checkpoints = {name: None if name == "random" else root / f"{name}.pt" for name in inits}
-    return fit({"fairseq": loaded}, places, checkpoints, separate=False, **options)
+    checkpoints = {name: None if name == "random" else read(root / f"{name}.pt") for name in inits}
+    return fit(loaded, places, checkpoints, **options)
 
 
 def test_a_checkpoint_of_the_recipes_architecture_adds_nothing(root):
     found = fitted(root, "random", "small")
-    assert (found.flags, found.notes) == ({"fairseq": {}}, {"fairseq": []})
-    assert fitted(root, "random").flags == {}  # nothing is read
+    assert found.flags == {}
+    assert found.notes == []
 
 
 def test_flags_that_differ_are_added_also_for_random_weights(root):
     found = fitted(root, "random", "base")
     wanted = shlex.split(f"{NARROW} --encoder-attention-heads 12")
-    assert found.flags == {"fairseq": {"random": wanted, "base": wanted}}
-    notes = "\n".join(found.notes["fairseq"])
+    assert found.flags == {"random": wanted, "base": wanted}
+    notes = "\n".join(found.notes)
     assert shlex.join(wanted) in notes
     assert "32 positions" in notes
     assert "--max-length 32" in notes
 
 
 def test_settings_without_a_shape_are_added(root):
-    words = fitted(root, "special").flags["fairseq"]["special"]
+    words = fitted(root, "special").flags["special"]
     assert shlex.join(words) == (
         f"{NARROW} --encoder-attention-heads 12 --activation-fn relu --encoder-normalize-before "
         "--layer-norm-eps 1e-12"
     )
-    assert "--arch roberta_prenorm" in shlex.join(fitted(root, "prenorm").flags["fairseq"]["prenorm"])
+    assert "--arch roberta_prenorm" in shlex.join(fitted(root, "prenorm").flags["prenorm"])
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls"])
@@ -97,12 +97,12 @@ def test_the_pooling_of_a_sentence_encoder_is_that_of_the_runs(tmp_path, root, m
     pooling = ["--pooling", "mean"] if mode == "mean" else []
 
     def words(**options):
-        found = fitted(root, path.stem, **options).flags["fairseq"][path.stem]
+        found = fitted(root, path.stem, **options).flags.get(path.stem, [])
         return found[found.index("--pooling") :][:2] if "--pooling" in found else []
 
     assert words() == pooling
     assert words(pools=False) == []  # a method without it
-    notes = fitted(root, path.stem, pools=False).notes["fairseq"]
+    notes = fitted(root, path.stem, pools=False).notes
     assert any("this method uses the first token" in note for note in notes) == (mode == "mean")
     assert words(extra="--pooling first") == []  # the user's choice
 
@@ -116,9 +116,7 @@ def test_a_head_keeps_the_pooling_that_it_was_trained_with(tmp_path, root):
         shutil.copy(tmp_path / f"{name}/model.pt", root / f"{name}.pt")
 
     def words(**options):
-        flags = fitted(root, "head", "plain", recipe="mean.txt", classes=["a", "b"], **options).flags[
-            "fairseq"
-        ]
+        flags = fitted(root, "head", "plain", recipe="mean.txt", classes=["a", "b"], **options).flags
         return {name for name, found in flags.items() if "--pooling first" in shlex.join(found)}
 
     assert words() == {"head"}
@@ -127,18 +125,21 @@ def test_a_head_keeps_the_pooling_that_it_was_trained_with(tmp_path, root):
 
 def test_different_checkpoints_leave_random_weights_the_recipes_architecture(root):
     found = fitted(root, "random", "base", "other")
-    heads = {init: words[-1] for init, words in found.flags["fairseq"].items()}
+    heads = {init: words[-1] for init, words in found.flags.items()}
     assert heads == {"base": "12", "other": "6"}
-    assert any(note.startswith("random: ") for note in found.notes["fairseq"])
+    assert any(note.startswith("random: ") for note in found.notes)
+
+
+def test_checkpoints_with_other_positions_agree(root):
+    flags = fitted(root, "random", "base", "short", extra="--max-positions 10").flags
+    assert set(flags) == {"random", "base", "short"}
 
 
 def test_fewer_positions_than_in_a_recipe_file_are_those_of_all_runs(root):
     found = fitted(root, "random", "short")
     for init in ("random", "short"):
-        assert found.flags["fairseq"][init][-2:] == ["--max-positions", "16"]
-    assert "--max-positions 16" in "\n".join(found.notes["fairseq"])
-    flags = fitted(root, "random", "base", "short", extra="--max-positions 10").flags["fairseq"]
-    assert set(flags) == {"random", "base", "short"}  # positions may differ
+        assert found.flags[init][-2:] == ["--max-positions", "16"]
+    assert "--max-positions 16" in "\n".join(found.notes)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +167,8 @@ def test_a_contradiction_is_an_error(root, init, extra, facts):
 
 def test_a_flag_that_agrees_is_not_an_error(root):
     extra = f"{NARROW} --encoder-attention-heads 12"
-    assert fitted(root, "random", "base", extra=extra).flags == {"fairseq": {}}
-    assert fitted(root, "base", extra=f"--arch roberta_base {extra}").flags == {"fairseq": {}}
+    assert fitted(root, "random", "base", extra=extra).flags == {}
+    assert fitted(root, "base", extra=f"--arch roberta_base {extra}").flags == {}
 
 
 def test_a_flag_of_a_recipe_or_its_base_is_the_users(root):
@@ -199,14 +200,14 @@ def test_what_happens_to_the_head_of_a_classifier(root, classes, extra, facts):
     torch.save(state, root / "classifier.pt")
     words = shlex.split(extra)
     loaded = recipes.load(str(root / "recipe.txt"), words)
-    found = fit({"x": loaded}, {}, {"new": root / "classifier.pt"}, classes=classes, separate=False)
+    found = fit(loaded, {}, {"new": read(root / "classifier.pt")}, classes=classes)
     if facts is None:
-        assert found.notes["x"] == []
+        assert found.notes == []
     else:
-        (note,) = found.notes["x"]
+        (note,) = found.notes
         assert note.startswith("new: ")
         assert all(fact in note for fact in ["classifier.pt", *facts])
-    assert found.flags["x"] == {}
+    assert found.flags == {}
 
 
 def train(root, *words):

@@ -100,8 +100,7 @@ class Transformers(Method):
                 word.replace("--", "--lora-", 1) if word[:2] == "--" else word for word in settings.words
             ],
             packages=PACKAGES,
-            pools=False,
-            separate=False,
+            plugin=False,
         )
         different = {(each.run.arm, each.run.init): each for each in sweep.trainings}
         for training in different.values():
