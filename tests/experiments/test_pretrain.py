@@ -27,7 +27,9 @@ def test_tokens_are_converted_to_updates():
     own = Recipe("r", (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000"))
     recipe = with_budget(own, 5_000_000)
     assert (recipe.number("--warmup-updates"), recipe.number("--total-num-update")) == (5, 9000)
-    assert pretrain.tokens_per_update(Recipe("r", (*WORDS, *pretrain.process_flags(3)))) == 3 * 16 * 2 * 256
+    assert (
+        pretrain.tokens_per_update(Recipe("r", (*WORDS, "--distributed-world-size", "3"))) == 3 * 16 * 2 * 256
+    )
 
 
 @pytest.mark.parametrize(
