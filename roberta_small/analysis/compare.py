@@ -49,11 +49,9 @@ def compare_groups(
     alpha: float = ALPHA,
     power: float = POWER,
 ) -> pd.DataFrame:
-    """Comparisons of all pairs of `groups`, or of `pairs` alone, at each point in `at`.
+    """Comparisons of all pairs of `groups`, or of `pairs` alone, at each point in `at` (epochs, "best").
 
-    Points are epochs and "best"; None: all points.
-
-    `values` is the frame of `spread.scores`. With `pairing` "auto" or "paired", runs are paired by seed if at
+    `values` is the frame of `scores`. With `pairing` "auto" or "paired", runs are paired by seed if at
     least two seeds are common; only these runs are used, and `dropped_a`, `dropped_b` (str) list the other
     seeds. Otherwise the comparison is unpaired and uses all runs.
 

@@ -179,10 +179,7 @@ def compare_predictions(
 def compare_all_predictions(
     predictions: pd.DataFrame, groups: Iterable[str], pairs: Iterable[tuple[str, str]] | None = None
 ) -> pd.DataFrame:
-    """The concatenated `compare_predictions` of all pairs of `groups`, or of `pairs` alone.
-
-    Empty if nothing can be paired.
-    """
+    """The concatenated `compare_predictions` of all pairs of `groups`, or of `pairs` alone; may be empty."""
     pairs = combinations(dict.fromkeys(groups), 2) if pairs is None else pairs
     frames = [compare_predictions(predictions, a, b) for a, b in pairs]
     frames = [frame for frame in frames if len(frame)]

@@ -188,7 +188,7 @@ def _compare(row: dict, values: pd.Series, level: float) -> dict[str, object]:
 
 
 def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
-    """The cells of one row, converted to their types; raises `UserError` for invalid ones."""
+    """The cells of one row, converted to their types."""
     for column in REQUIRED:
         if not cells.get(column):
             raise UserError(f"{where}: missing {column}; each row needs {', '.join(REQUIRED)}")
@@ -306,10 +306,9 @@ def with_published(
 ) -> Table:
     """The table with the published value, the difference and the verdict beside each mean of a group.
 
-    `comparison` is the frame of `compare_reference`, `source` the name of the reference file. The means are
-    those of `metric` on `subset` in `Table.means`, one in a row of a group. The columns in `wide` make room
-    for the new ones: with their notes, they are only in wide tables. Without a published value for a mean,
-    the table is unchanged, with a warning.
+    `comparison` is the frame of `compare_reference`. The means are those of `metric` on `subset` in
+    `Table.means`. The columns in `wide` make room for the new ones: with their notes, they are only in wide
+    tables. Without a published value for a mean, the table is unchanged, with a warning.
     """
     chosen = comparison[(comparison["metric"] == metric) & (comparison["subset"] == subset)]
     published = {(f"{row['arm']}/{row['init']}", row["epoch"]): row for row in chosen.to_dict("records")}

@@ -88,10 +88,9 @@ class Selection:
         study: Study | None = None,
         left_out: Sequence[LoggedRun] = (),
     ) -> Selection:
-        """Read the logs of these runs and decide the metrics and splits of the study.
+        """Read the logs of these runs and decide metrics and splits; the default study has their groups.
 
-        The default study is that of the groups of these runs. Raises `UserError` as `Study.of` and the
-        readers.
+        Raises `UserError` as `Study.of` and the readers.
         """
         study = study or Study.of(query, (run.group for run in runs))
         # Small files first: errors in them are reported before the slow reading of logs.

@@ -72,10 +72,7 @@ NAME_CHARACTERS = 20
 def accuracy_table(
     data: pd.DataFrame, logged: pd.DataFrame | None, split: str, overlap: Overlap | None
 ) -> Table:
-    """The frame of `accuracies` as a table, with the logged accuracy of each run's best checkpoint.
-
-    `logged` is the frame of `at_best`, or None if the logs have no accuracy.
-    """
+    """The frame of `accuracies` as a table, beside the logged accuracy: the frame of `at_best`, if any."""
     if logged is None:
         data = data.assign(logged=math.nan)
     else:
@@ -129,10 +126,7 @@ def accuracy_table(
 
 
 def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[Mean]]:
-    """Add a row with mean and standard deviation over seeds below the runs of each arm and init.
-
-    Also returns the group of each row, and the means, whose subset is empty.
-    """
+    """A row of means below the runs of each arm and init, the group of each row, and the means."""
     parts, groups, means = [], [], []
     for group, runs in data.groupby(GROUP):
         columns = {heading: column for heading, column in AVERAGED.items() if heading in shown}

@@ -47,9 +47,9 @@ NO_VARIATION = (
 
 
 def compare_selected(source: str, query: Query, pattern: str | None = None) -> tuple[Study, list[Table]]:
-    """The study of the runs below `source`, and the tables of `compare` for its groups and published results.
+    """The study of the runs below `source`, and the tables of `compare`; groups may be in other folders.
 
-    Groups may be in other folders. Raises `UserError` as `select`, and if there is nothing to compare.
+    Raises `UserError` as `select`, and if there is nothing to compare.
     """
     if query.pairs and {"groups", "pairs"} <= set(query.options):
         raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
@@ -122,7 +122,7 @@ def _group_tables(
 def examples_tables(
     predictions: pd.DataFrame, groups: Sequence[str], pairs: Sequence[tuple[str, str]] | None, split: str
 ) -> list[Table]:
-    """The table of `compare_all_predictions`; none if nothing can be paired."""
+    """The table of `compare_all_predictions`, unless nothing can be paired."""
     examples = compare_all_predictions(predictions, groups, pairs)
     return [examples_table(examples, split)] if len(examples) else []
 

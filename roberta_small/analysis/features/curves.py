@@ -53,8 +53,8 @@ def draw_curves(
 ) -> Figure:
     """`metric` after each epoch: a row of panels for each arm, valid on the left and `reported` on the right.
 
-    All groups share one row if they have labels and in figures for a paper. The default of `reported` is that
-    of `scores`; if a single subset was evaluated, there is one panel for each arm.
+    All groups share one row if they have labels and in figures for a paper. If a single subset was evaluated,
+    there is one panel for each arm.
 
     Thin lines are seeds, thick lines their means, bands (bars with more than three groups) one standard
     deviation (`ddof`) to each side. An arm with a single validation is a horizontal line in the panels of the
