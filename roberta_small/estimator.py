@@ -32,8 +32,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from roberta_small.common import extensions, manifest
-from roberta_small.common.cli import PREFIX
+from roberta_small.common import manifest
+from roberta_small.common.cli import EXTENSIONS, PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind, Labels
@@ -61,7 +61,7 @@ LOCAL = ("pretrained", "tokenizer", "recipe")
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of these parameters that are no paths."""
 ARM = "fairseq"
-KEPT = (CACHE, extensions.VARIABLE)
+KEPT = (CACHE, EXTENSIONS)
 """Variables that are not settings of one command."""
 PARAMETERS = tuple(name.replace("-", "_") for name in HYPERPARAMETERS)
 """Those that are options of the same name."""

@@ -23,9 +23,10 @@ from roberta_small.analysis.options import add, add_command
 from roberta_small.analysis.query import found_runs
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
 from roberta_small.analysis.read.tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
-from roberta_small.common import archive, manifest, suite
+from roberta_small.common import archive, manifest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_write
+from roberta_small.common.run import data_sets, has_runs
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ def _collect(options: argparse.Namespace) -> None:
 def _folders(source: str, pattern: str | None) -> list[str | os.PathLike[str]]:
     """The folders whose runs are copied: those of the data sets of a suite, or the given one."""
     root = archive.opened(source)
-    if pattern is not None or suite.has_runs(root):
+    if pattern is not None or has_runs(root):
         return [source]
-    return list(suite.data_sets(root).values()) or [source]
+    return list(data_sets(root).values()) or [source]
 
 
 def collect(

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_small.common.binary_index import ID_BYTES, read_header
 from roberta_small.common.cli import nearest
-from roberta_small.common.data_folder import WRITE_AGAIN
+from roberta_small.common.data_folder import ID_BYTES, WRITE_AGAIN, read_header
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import read_lines
 

@@ -75,7 +75,7 @@ class Given:
     precision: str | None = None
     """Of the matrix products: fp32, bf16 or int8; None or auto for that of training."""
     max_tokens: int | None = None
-    """Size of a batch of a classifier, including padding; None for that of the device (`common.sizes`)."""
+    """Size of a batch of a classifier, including padding; None for that of the device (`common.hardware`)."""
 
 
 def open_model(path: str | os.PathLike[str] | RunCheckpoint, *, text: bool = False, **options: Any) -> Model:

@@ -19,8 +19,7 @@ from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import ROOT
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
-from roberta_small.common.ranking import rank
-from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint
+from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint, rank
 
 GRAPH = ".onnx"
 """Suffix of ONNX files."""
@@ -91,7 +90,7 @@ def find_run(path: str | os.PathLike[str], files: Sequence[str] = (BEST_CHECKPOI
 
 
 def find_best(path: str | os.PathLike[str]) -> RunCheckpoint:
-    """The model of a path; of several runs the best one (`common.ranking`), with a message on standard error.
+    """The model of a path; of several runs the best one (`common.run`), with a message on standard error.
 
     Raises `UserError` as `find_runs`, and if there are several runs that cannot be compared.
     """

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import manifest
-from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
+from roberta_small.common.hardware import GPU_RUN_BYTES, RUNS_PER_GPU, usable_cores
 from roberta_small.common.run import Run
-from roberta_small.common.sizes import GPU_RUN_BYTES, RUNS_PER_GPU
 from roberta_small.experiments.recipe.recipe import Recipe
 
 CPUINFO = Path("/proc/cpuinfo")

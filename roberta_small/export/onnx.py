@@ -28,9 +28,9 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels, Targets
 from roberta_small.common.metrics import label, metrics_of, number, scored
-from roberta_small.common.sizes import CPU
 from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
 from roberta_small.eval.model import Model, open_model

@@ -9,7 +9,7 @@ entries of fairseq that `compat.py` lists, and reports user errors as clear mess
 
 import logging
 
-from roberta_small.common import extensions
+from roberta_small.common.cli import load_extensions
 from roberta_small.common.errors import install_excepthook
 from roberta_small.common.startup import import_of_fairseq
 
@@ -40,4 +40,4 @@ loading.allow_fairseq_objects()
 optimizer.leave_out_compiler()
 termination.stop_at_exit()
 compat.install()
-extensions.load()
+load_extensions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from roberta_small.common.label_kinds import REGRESSION
-from roberta_small.common.metrics.registry import Metric, register
+from roberta_small.common.metrics import Metric, register
 from roberta_small.common.metrics.sums import (
     Array,
     Counts,

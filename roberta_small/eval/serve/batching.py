@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common import cpu
+from roberta_small.common import hardware
 from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.classifier import SentenceClassifier
 from roberta_small.eval.predict.output import Word
@@ -75,8 +75,8 @@ class _Job:
 def turns() -> threading.Semaphore:
     """For the workers of several models: as many compute at a time as there are cores for their threads."""
     torch = sys.modules.get("torch")  # absent with ONNX files only
-    threads = cpu.usable_cores() if torch is None else torch.get_num_threads()
-    return threading.Semaphore(max(1, cpu.usable_cores() // threads))
+    threads = hardware.usable_cores() if torch is None else torch.get_num_threads()
+    return threading.Semaphore(max(1, hardware.usable_cores() // threads))
 
 
 class Worker:

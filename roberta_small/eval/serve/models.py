@@ -14,7 +14,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import AnyPrediction, ValuePrediction, from_outputs
-from roberta_small.common.ranking import rank
+from roberta_small.common.run import rank
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
 from roberta_small.eval.graph import GraphModel
 from roberta_small.eval.serve.batching import Result, Worker, turns
@@ -40,7 +40,7 @@ class Models:
         infos: name -> description, of each classifier and of the ensemble.
         unexplained: name -> reason, of the models whose predictions cannot be explained.
         default: the model of a request that names none: the only one; of several groups of runs, that of the
-            best validation (`common.ranking`); otherwise the ensemble, or None.
+            best validation (`common.run`); otherwise the ensemble, or None.
     """
 
     def __init__(

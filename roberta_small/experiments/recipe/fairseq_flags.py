@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from roberta_small.common.cli import nearest
-from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
-from roberta_small.common.sizes import CPU, GPU
+from roberta_small.common.hardware import CPU, GPU, usable_cores
 from roberta_small.common.startup import import_of_fairseq
 
 LM_WORKERS = 8
