@@ -52,7 +52,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage of this parser."""
-        hint = self._did_you_mean(self._unknown)
+        hint = next((f"; {self.hints[word]}" for word in self._unknown if word in self.hints), "")
+        if not hint:
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            hint = next(filter(None, (nearest(word, known) for word in self._unknown)), "")
         if self._unknown and not message.startswith("unrecognized"):
             message = f"{message}; unrecognized: {' '.join(self._unknown)}"
         raise UsageError(f"{message}{hint} (see {self.prog} --help)", usage=self.format_usage())
@@ -64,7 +67,9 @@ class Parser(argparse.ArgumentParser):
         """As in argparse, but unknown arguments are an error of this (sub)parser and are never returned."""
         words = list(sys.argv[1:] if args is None else args)
         if self._subparsers is None:  # otherwise they may be options of a subcommand
-            self._unknown = [word for word in self._options(words) if word not in self._option_string_actions]
+            end = words.index("--") if "--" in words else len(words)
+            options = [word.partition("=")[0] for word in words[:end] if word.startswith("--")]
+            self._unknown = [option for option in options if option not in self._option_string_actions]
         parsed, unknown = super().parse_known_args(
             words, argparse.Namespace() if namespace is None else namespace
         )
@@ -75,19 +80,6 @@ class Parser(argparse.ArgumentParser):
     def has(self, option: str) -> bool:
         """Whether the parser has an option."""
         return option in self._option_string_actions
-
-    @staticmethod
-    def _options(words: Sequence[str]) -> list[str]:
-        """The long options before `--`, without their values."""
-        end = words.index("--") if "--" in words else len(words)
-        return [word.partition("=")[0] for word in words[:end] if word.startswith("--")]
-
-    def _did_you_mean(self, unknown: Sequence[str]) -> str:
-        if hint := next((self.hints[word] for word in unknown if word in self.hints), ""):
-            return f"; {hint}"
-        known = [option for option in self._option_string_actions if option.startswith("--")]
-        suggestions = (nearest(word, known) for word in unknown if word.startswith("-"))
-        return next(filter(None, suggestions), "")
 
 
 class SettingsParser(Parser):
@@ -146,19 +138,6 @@ class SettingsParser(Parser):
 def _variable(name: str) -> str:
     """The environment variable of a setting: RS_DATA for "data"."""
     return PREFIX + name.upper().replace("-", "_")
-
-
-class Collect(argparse.Action):
-    """Collect the values of a list option that may be repeated: `--grid a=1 --grid b=2`."""
-
-    def __call__(  # noqa: D102
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *values])
 
 
 class OneOrMore(argparse.Action):
@@ -266,20 +245,15 @@ def load_extensions() -> None:
         if (path.stem if is_file else name) in sys.modules:
             continue
         try:
-            _import_file(path) if is_file else importlib.import_module(name)
+            if is_file:
+                spec = importlib.util.spec_from_file_location(path.stem, path)
+                assert spec is not None
+                assert spec.loader is not None  # the suffix is .py
+                module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            else:
+                importlib.import_module(name)
         except Exception as error:  # any statement of the module can fail
+            sys.modules.pop(path.stem if is_file else name, None)
             reason = f"{type(error).__name__}: {error}"
             raise UserError(f"{EXTENSIONS}: {name} cannot be imported ({reason}); correct it") from error
-
-
-def _import_file(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None  # the suffix is .py
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[path.stem]
-        raise

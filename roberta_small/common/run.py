@@ -252,26 +252,26 @@ def rank(runs: Iterable[Run]) -> list[Group]:
         raise UserError("the runs have different metrics")
     if len({content["best"]["labels"] or content["data"]["path"] for content in contents}) > 1:
         raise UserError("the runs have different validation sets")
-    groups = [_group(members) for members in by_name.values()]
+    groups = []
+    for members in by_name.values():
+        best = [content["best"] for _, content in members]
+        metric, first = best[0]["metric"], best[0]["subset"]
+        shared = [subset for subset in best[0]["scores"] if all(subset in one["scores"] for one in best)]
+        shared.sort(key=lambda subset: subset != first)
+        ranked = sorted(
+            (_order(metric, content["best"]["scores"][first]), run.seed, number)
+            for number, (run, content) in enumerate(members)
+        )
+        groups.append(
+            Group(
+                tuple(members[number][0] for *_, number in ranked),
+                metric,
+                first,
+                {subset: fmean(one["scores"][subset] for one in best) for subset in shared},
+                fmean(content.get("seconds", 0.0) for _, content in members),
+            )
+        )
     return sorted(groups, key=lambda group: (_order(group.metric, group.valid), group.seconds))
-
-
-def _group(members: list[tuple[Run, dict[str, Any]]]) -> Group:
-    best = [content["best"] for _, content in members]
-    metric, first = best[0]["metric"], best[0]["subset"]
-    shared = [subset for subset in best[0]["scores"] if all(subset in one["scores"] for one in best)]
-    shared.sort(key=lambda subset: subset != first)
-    ordered = sorted(
-        members,
-        key=lambda member: (_order(metric, member[1]["best"]["scores"][first]), member[0].seed),
-    )
-    return Group(
-        tuple(run for run, _ in ordered),
-        metric,
-        first,
-        {subset: fmean(one["scores"][subset] for one in best) for subset in shared},
-        fmean(content.get("seconds", 0.0) for _, content in members),
-    )
 
 
 def _order(metric: str, value: float) -> float:

@@ -22,9 +22,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
@@ -190,11 +187,6 @@ def measure_statistics(kind: str, statistics: Any) -> dict[str, float]:
         for metric in logged(kind)
         if metric.from_statistics is not None
     }
-
-
-def measure_confusion(matrix_KK: NDArray[np.integer]) -> dict[str, float]:
-    """The value of each metric of `logged()`; rows are true classes, columns predicted ones."""
-    return measure_statistics(SINGLE_LABEL, matrix_KK)
 
 
 def lower_is_better(name: str, direction: Direction = "auto") -> bool:

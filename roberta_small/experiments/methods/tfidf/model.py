@@ -34,8 +34,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from roberta_small.common import predictions
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
-from roberta_small.common.label_kinds import Labels, chosen_thresholds
-from roberta_small.common.metrics import Scored, logged, measure_confusion, metrics_of, number, scored
+from roberta_small.common.label_kinds import SINGLE_LABEL, Labels, chosen_thresholds
+from roberta_small.common.metrics import Scored, logged, measure_statistics, metrics_of, number, scored
 from roberta_small.common.run import TENSORBOARD, TFIDF, write_thresholds
 from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.methods.tfidf.method import (
@@ -232,7 +232,7 @@ def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]
     names = sorted(classes)  # the column order of log_loss
     columns = [list(classes).index(name) for name in names]
     return {
-        **measure_confusion(matrix_KK),
+        **measure_statistics(SINGLE_LABEL, matrix_KK),
         "loss": float(log_loss(np.asarray(split.labels), probabilities_NK[:, columns], labels=names))
         / np.log(2),
     }
