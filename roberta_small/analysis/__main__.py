@@ -28,7 +28,7 @@ from roberta_small.analysis.query import Query, ResolvedQuery, Selection, select
 from roberta_small.analysis.read.long_table import read_runs
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.style import write_figures
-from roberta_small.common.cli import Parser, nearest
+from roberta_small.common.cli import Collect, Parser, nearest
 from roberta_small.common.errors import UsageError, UserError, report_errors
 from roberta_small.common.files import escaped
 from roberta_small.common.metrics import decimals
@@ -114,7 +114,7 @@ def build_parser() -> Parser:
         EXAMPLES,
     )  # fmt: skip
     compared.add_argument(
-        "--table", nargs="+", type=escaped, action="extend", metavar="NAME",
+        "--table", nargs="+", type=escaped, action=Collect, metavar="NAME",
         help="only these of the tables comparison, plan, examples and reference (default: all)",
     )  # fmt: skip
     add_shared(compared)
@@ -145,7 +145,7 @@ def build_parser() -> Parser:
 def _add_names(parser: Parser, kind: str, names: Iterable[str], default: str) -> None:
     """Add --table or --figure, and the list of its names to --help."""
     parser.add_argument(
-        f"--{kind}", nargs="+", type=escaped, action="extend", metavar="NAME",
+        f"--{kind}", nargs="+", type=escaped, action=Collect, metavar="NAME",
         help=f"{kind}s, from the list below (default: {default})",
     )  # fmt: skip
     lines = [f"  {name:14} {FEATURES[name].text}{_parts(FEATURES[name], kind)}" for name in names]

@@ -18,7 +18,7 @@ from roberta_small.analysis.query import DEFAULT_METRIC, Query
 from roberta_small.analysis.scoring import TIE_RULES
 from roberta_small.analysis.study import Study, read_study
 from roberta_small.analysis.style import FORMATS as FIGURE_FORMATS
-from roberta_small.common.cli import Parser, positive
+from roberta_small.common.cli import Collect, Parser, positive
 from roberta_small.common.data_folder import NOTIONS
 from roberta_small.common.files import escaped
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
@@ -56,7 +56,7 @@ def _flag(text: str) -> dict[str, Any]:
 
 
 def _words(metavar: str, text: str, **more: Any) -> dict[str, Any]:
-    return {"nargs": "+", "action": "extend", "metavar": metavar, "help": text, **more}
+    return {"nargs": "+", "action": Collect, "metavar": metavar, "help": text, **more}
 
 
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {

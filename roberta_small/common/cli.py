@@ -140,6 +140,19 @@ def _variable(name: str) -> str:
     return PREFIX + name.upper().replace("-", "_")
 
 
+class Collect(argparse.Action):
+    """Collect the values of a list option that may be repeated: `--grid a=1 --grid b=2`."""
+
+    def __call__(  # noqa: D102
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *values])
+
+
 class OneOrMore(argparse.Action):
     """The value of an option with `nargs="+"`: a string, or a list if there are several."""
 

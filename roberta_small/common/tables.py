@@ -22,25 +22,8 @@ SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
 FORMATS = tuple(SUFFIXES)
 PERCENT = f"{100 * LEVEL:g} %"
 """The level of all intervals, as a column heading."""
-LEFT_ALIGNED = frozenset(
-    [
-        "arm",
-        "init",
-        "recipe",
-        "status",
-        "A",
-        "B",
-        "at",
-        "design",
-        "group",
-        "subset",
-        "metric",
-        "wider",
-        "within noise",
-        "setting",
-        "best",
-    ]
-)
+LEFT_ALIGNED = {"arm", "init", "recipe", "status", "A", "B", "at", "design", "group", "subset", "metric"}
+LEFT_ALIGNED |= {"wider", "within noise", "setting", "best"}
 LATEX_ESCAPES = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},

@@ -14,6 +14,7 @@ from typing import Any
 
 from roberta_small.common.cli import (
     DEVICES,
+    Collect,
     SettingsParser,
     flags_of,
     integer,
@@ -206,7 +207,7 @@ def add_sweep(
     add(
         "grid", None,
         "grid of hyperparameters, FLAG=VALUE,VALUE with flags of fairseq-train; all combinations are trained",
-        nargs="+", action="extend",
+        nargs="+", action=Collect,
     )  # fmt: skip
     add("arm", arm, "name of the runs in folders and tables, by default that of the method")
     default = None if own_data else REFERENCE

@@ -264,7 +264,8 @@ def table() -> str:
         installed = "yes" if is_installed(patch, function_of(stored(*locate(patch.target)))) else "no"
         rows.append((patch.target, patch.reason, patch.replacement, patch.version, installed))
     for change in CHANGES:
-        written = f"{VERSION}, Python {change.python}"
+        python = ".".join(map(str, change.since))
+        written = f"{VERSION}, Python {python}"
         rows.append(
             (
                 change.target,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +16,6 @@ from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LAB
 
 Array = NDArray[np.float64]
 Counts = Array | NDArray[np.integer]
-
-
-class TestSet(Protocol):
-    """N examples with their labels and what is predicted for them."""
-
-    @property
-    def count(self) -> int:
-        """N."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """The kind of the labels, one of `KINDS`."""
-        ...
-
-    @property
-    def cells(self) -> int:
-        """Number of elements of the statistics of one weighting."""
-        ...
-
-    def statistics(self, weights_DN: Array) -> Any:
-        """The sums of which the logged metrics of this kind are functions, for each weighting."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +135,15 @@ class ScoredValues:
         return Moments(weights_DN @ np.stack([np.ones_like(t), t, p, t * t, p * p, t * p], axis=1))
 
 
-def scored(labels: Labels, targets: Targets, outputs_NK: Array) -> Scored | ScoredLabels | ScoredValues:
+TestSet = Scored | ScoredLabels | ScoredValues
+"""N examples with their labels and what is predicted for them.
+
+`kind` is the kind of the labels, `count` N, `statistics(weights_DN)` the sums of which the logged metrics of
+this kind are functions, for each weighting, and `cells` the number of their elements for one of them.
+"""
+
+
+def scored(labels: Labels, targets: Targets, outputs_NK: Array) -> TestSet:
     """The test set of N examples with outputs of `Labels.outputs`."""
     if labels.kind.name == MULTI_LABEL:
         return ScoredLabels(targets, outputs_NK, labels.assigned(outputs_NK))
