@@ -53,11 +53,6 @@ def test_misspelled_required_option_shows_the_nearest_one():
     assert "command evaluate" in caught.value.usage
 
 
-@pytest.mark.parametrize(("text", "number"), [("1", 1), ("12", 12), ("1_000", 1000)])
-def test_positive_integer(text, number):
-    assert positive(text) == number
-
-
 @pytest.mark.parametrize("text", ["0", "-3", "2.5", "two"])
 def test_error_for_a_value_that_is_not_positive_names_option_and_value(capsys, text):
     parser = argparse.ArgumentParser()
