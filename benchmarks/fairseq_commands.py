@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.measure import Contender, execute, python, say
 from benchmarks.settings import Settings
-from roberta_small.common.cpu import environment
+from roberta_small.common.hardware import environment
 from roberta_small.experiments.inputs.files import class_names
 from roberta_small.experiments.methods.fairseq import PLUGIN
 from roberta_small.experiments.recipe import fairseq_flags

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.settings import Settings
-from roberta_small.common.cpu import TUNING
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT, shown_path
+from roberta_small.common.hardware import TUNING
 
 RESULT = "{result}"
 GRACE_SECONDS = 15

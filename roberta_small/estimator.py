@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from roberta_small.common import extensions, manifest
-from roberta_small.common.cli import PREFIX
+from roberta_small.common import manifest
+from roberta_small.common.cli import EXTENSIONS, PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind, Labels
@@ -56,7 +56,7 @@ LOCAL = ("pretrained", "tokenizer", "recipe")
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of these parameters that are no paths."""
 ARM = "fairseq"
-KEPT = (CACHE, extensions.VARIABLE)
+KEPT = (CACHE, EXTENSIONS)
 """Variables that are not settings of one command."""
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""

@@ -156,10 +156,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_there_are_enough_kinds():
-    assert len(CASES) >= 12
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_one_line_and_nothing_lost(folder, name):
     case = CASES[name]

@@ -1,6 +1,7 @@
 """A package imports only from the packages in the rows above it (ARCHITECTURE.md, "Layers")."""
 
 import ast
+import functools
 import sys
 from pathlib import Path
 
@@ -39,10 +40,16 @@ EXTRAS = {
 """What the core must not import when it is loaded (CONTRIBUTING.md) -> the modules that list it."""
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path: Path) -> set[str]:
     """Packages of this project and top-level names of other modules that a file imports anywhere."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "roberta_small":
@@ -80,7 +87,7 @@ def test_the_core_imports_no_extra_when_it_is_loaded(extra):
         name = ".".join(path.relative_to(ROOT / "roberta_small").with_suffix("").parts)
         if any(name.removesuffix(".__init__").startswith(other) for other in EXTRAS):
             continue
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:  # not those inside functions
+        for node in parsed(path).body:  # not those inside functions
             if not isinstance(node, ast.ImportFrom):
                 continue
             full = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}

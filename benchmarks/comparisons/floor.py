@@ -20,7 +20,7 @@ from benchmarks import fairseq_commands
 from benchmarks.comparisons.finetune import read_sizes
 from benchmarks.measure import Contender, execute, say, timed
 from benchmarks.settings import Settings
-from roberta_small.common.sizes import sizes_of
+from roberta_small.common.hardware import sizes_of
 from roberta_small.experiments.recipe import recipe as recipes
 
 ADAM_BYTES = 7 * 4

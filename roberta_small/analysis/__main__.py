@@ -14,7 +14,7 @@ from typing import Any
 import roberta_small.common.startup  # noqa: F401  first
 from roberta_small.analysis.features import FEATURES, Feature
 from roberta_small.analysis.query import Query, add
-from roberta_small.common import archive, suite
+from roberta_small.common import archive, run
 from roberta_small.common.cli import Collect, Parser, nearest
 from roberta_small.common.errors import UsageError, UserError, report_errors
 from roberta_small.common.files import escaped
@@ -304,11 +304,11 @@ def _chosen(
 
 def _is_suite(sources: Sequence[str], pattern: str | None) -> bool:
     """Whether the words of a command line are several data sets, or the folder of several."""
-    if len(sources) > 1 or suite.is_named(sources[0]):
+    if len(sources) > 1 or run.is_named(sources[0]):
         return True
     folder = archive.opened(sources[0])
-    several = pattern is None and folder.is_dir() and len(suite.data_sets(folder)) > 1
-    return several and not suite.has_runs(folder)
+    several = pattern is None and folder.is_dir() and len(run.data_sets(folder)) > 1
+    return several and not run.has_runs(folder)
 
 
 def _selected(

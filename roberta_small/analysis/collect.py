@@ -19,9 +19,10 @@ from tensorboard.compat.proto.types_pb2 import DataType
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
 from roberta_small.analysis.read.tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
 from roberta_small.analysis.selection import found_runs
-from roberta_small.common import archive, manifest, suite
+from roberta_small.common import archive, manifest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_write
+from roberta_small.common.run import data_sets, has_runs
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,8 @@ def collect_all(source: str, pattern: str | None, target: str) -> list[Path]:
     """`collect` of the finished runs below a folder or in an archive, also of the data sets of a suite."""
     root = archive.opened(source)
     folders: list[str | os.PathLike[str]] = [source]
-    if pattern is None and not suite.has_runs(root):
-        folders = list(suite.data_sets(root).values()) or folders
+    if pattern is None and not has_runs(root):
+        folders = list(data_sets(root).values()) or folders
     runs = [run for folder in folders for run in select_finished(found_runs(folder, pattern))]
     return collect(runs, source, target)
 

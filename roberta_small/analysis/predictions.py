@@ -26,8 +26,7 @@ from roberta_small.analysis.read.discovery import readable
 from roberta_small.analysis.read.long_table import RUN
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.common import predictions as prediction_files
-from roberta_small.common.binary_index import read_header
-from roberta_small.common.data_folder import Overlap
+from roberta_small.common.data_folder import Overlap, read_header
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.predictions import Prediction

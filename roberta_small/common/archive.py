@@ -30,11 +30,6 @@ _folders: dict[tuple[str, int, int], tempfile.TemporaryDirectory] = {}
 """Path, modification time and size of an archive -> the folder with its files, which is removed at exit."""
 
 
-def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether the path is a file with the suffix of an archive."""
-    return os.fspath(path).endswith(SUFFIX) and os.path.isfile(path)
-
-
 def write(folder: str | os.PathLike[str], archive: str | os.PathLike[str]) -> None:
     """Pack all files below `folder`; their names, contents and order determine every byte."""
     folder = Path(folder)
@@ -57,7 +52,7 @@ def opened(path: str | os.PathLike[str]) -> Path:
     An archive is extracted once in a process; the folder has the name of the archive and is removed at exit.
     Raises `UserError` for an archive that is damaged, or has members that are not acceptable.
     """
-    if not is_archive(path):
+    if not (os.fspath(path).endswith(SUFFIX) and os.path.isfile(path)):
         return Path(path)
     found = os.stat(path)
     key = (os.path.abspath(path), found.st_mtime_ns, found.st_size)

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_small.common.binary_index import ID_BYTES, read_header
 from roberta_small.common.cli import nearest
-from roberta_small.common.data_folder import WRITE_AGAIN
+from roberta_small.common.data_folder import ID_BYTES, WRITE_AGAIN, read_header
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import read_lines
 
@@ -50,8 +49,34 @@ def resolve(value: str, data: Path, classes: Sequence[str], splits: Sequence[str
         return {}
     if value == BALANCED:
         return balanced(data, classes, splits)
-    pairs, where = _from_json(value) if value.lstrip().startswith("{") else _from_file(Path(value))
-    return _checked(pairs, where, classes)
+    if value.lstrip().startswith("{"):
+        where = f"{FLAG} {value[:40]}{'...' if len(value) > 40 else ''}"
+        try:
+            given = json.loads(value, object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            raise UserError(f'{where}: not a JSON object; write {{"class": weight, ...}}') from None
+        pairs: list[tuple[str, object, str]] = [(name, weight, where) for name, weight in given]
+    else:
+        where, pairs = value, _from_file(Path(value))
+    found: Weights = {}
+    for name, text, place in pairs:
+        if name not in classes:
+            raise UserError(
+                f"{place}: {name!r} is not a class of the data{nearest(name, classes)}; the classes are "
+                f"{enumerate_some(classes, SHOWN)}"
+            )
+        if name in found:
+            raise UserError(f"{place}: class {name!r} is given twice; keep one of its weights")
+        try:
+            weight = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # other types raise TypeError
+        except (TypeError, ValueError):
+            weight = math.nan
+        if not 0 < weight < math.inf:
+            raise UserError(f"{place}: weight {text!r} of class {name!r}: give a finite number above 0")
+        found[name] = weight
+    if missing := [name for name in classes if name not in found]:
+        raise UserError(f"{where}: no weight of {enumerate_some(missing, SHOWN)}; give one for every class")
+    return {name: found[name] for name in classes}
 
 
 def balanced(data: Path, classes: Sequence[str], splits: Sequence[str] = ("train",)) -> Weights:
@@ -104,7 +129,10 @@ def as_value(weights: Mapping[str, float]) -> str:
     """
     if not weights:
         return NONE
-    text = "{" + ", ".join(f"{_quoted(name)}: {weight!r}" for name, weight in weights.items()) + "}"
+    # JSON strings without backslashes before quotes, which fairseq's configuration would remove.
+    names = ["".join(f"\\u{ord(c):04x}" if c in ESCAPED or c < " " else c for c in name) for name in weights]
+    pairs = zip(names, weights.values(), strict=True)
+    text = "{" + ", ".join(f'"{name}": {weight!r}' for name, weight in pairs) + "}"
     if len(text.encode()) > LONGEST:
         raise UserError(
             f"{FLAG}: the weights of {len(weights):,} classes are longer than a command line allows; use "
@@ -122,16 +150,8 @@ def describe(weights: Mapping[str, float]) -> str:
     return f"{len(weights)} classes, from {', '.join(ends[:3])} to {', '.join(ends[3:])}"
 
 
-def _from_json(text: str) -> tuple[list[tuple[str, object, str]], str]:
-    where = f"{FLAG} {text[:40]}{'...' if len(text) > 40 else ''}"
-    try:
-        pairs = json.loads(text, object_pairs_hook=list)
-    except (ValueError, RecursionError):
-        raise UserError(f'{where}: not a JSON object; write {{"class": weight, ...}}') from None
-    return [(name, weight, where) for name, weight in pairs], where
-
-
-def _from_file(path: Path) -> tuple[list[tuple[str, object, str]], str]:
+def _from_file(path: Path) -> list[tuple[str, object, str]]:
+    """(class, weight, place) of each line of a file."""
     if not path.is_file():
         raise UserError(
             f"{FLAG} {path}: no such file{nearest(str(path), (BALANCED, NONE))}; give {BALANCED}, {NONE}, or "
@@ -147,43 +167,8 @@ def _from_file(path: Path) -> tuple[list[tuple[str, object, str]], str]:
             raise UserError(
                 f"{where}: {line!r} has neither tab nor comma; write a class, a tab and its weight"
             )
-        pairs.append((_unquoted(name.strip()), weight.strip(), where))
-    return pairs, str(path)
-
-
-def _unquoted(name: str) -> str:
-    """A name without the quotes that CSV puts around a name with a comma."""
-    if len(name) > 1 and name[0] == name[-1] == '"':
-        return name[1:-1].replace('""', '"')
-    return name
-
-
-def _checked(pairs: Sequence[tuple[str, object, str]], where: str, classes: Sequence[str]) -> Weights:
-    found: Weights = {}
-    for name, text, place in pairs:
-        if name not in classes:
-            raise UserError(
-                f"{place}: {name!r} is not a class of the data{nearest(name, classes)}; the classes are "
-                f"{enumerate_some(classes, SHOWN)}"
-            )
-        if name in found:
-            raise UserError(f"{place}: class {name!r} is given twice; keep one of its weights")
-        found[name] = _weight(text, name, place)
-    if missing := [name for name in classes if name not in found]:
-        raise UserError(f"{where}: no weight of {enumerate_some(missing, SHOWN)}; give one for every class")
-    return {name: found[name] for name in classes}
-
-
-def _weight(text: object, name: str, place: str) -> float:
-    try:
-        weight = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # other types raise TypeError
-    except (TypeError, ValueError):
-        weight = math.nan
-    if not 0 < weight < math.inf:
-        raise UserError(f"{place}: weight {text!r} of class {name!r}: give a finite number above 0")
-    return weight
-
-
-def _quoted(name: str) -> str:
-    """A JSON string without backslashes before quotes, which fairseq's configuration would remove."""
-    return '"' + "".join(f"\\u{ord(c):04x}" if c in ESCAPED or c < " " else c for c in name) + '"'
+        name = name.strip()
+        if len(name) > 1 and name[0] == name[-1] == '"':  # CSV puts quotes around a name with a comma
+            name = name[1:-1].replace('""', '"')
+        pairs.append((name, weight.strip(), where))
+    return pairs

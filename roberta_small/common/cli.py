@@ -2,27 +2,33 @@
 
 `Parser` adds two things to argparse: the error for an unknown option shows the usage of its subcommand and
 suggests the nearest option, and usage errors are raised as `UsageError`. `SettingsParser` also reads options
-from environment variables. A parser first imports the modules named in RS_PLUGINS (`extensions`).
+from environment variables. A parser first imports the modules named in RS_PLUGINS (`load_extensions`).
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
+import importlib.util
 import math
+import os
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
-from roberta_small.common import extensions
 from roberta_small.common.errors import UsageError, UserError
 
 PREFIX = "RS_"
 """Prefix of all environment variables that are settings."""
 DEVICES = ("auto", "cpu", "cuda")
 """The values of --device."""
+EXTENSIONS = "RS_PLUGINS"
+"""Environment variable with the user's modules that register readers, encoders, metrics or methods: names of
+modules, or paths of Python files, separated by commas."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         if examples is not None:
             kwargs["epilog"] = examples
         # Before any option is added: the choices of some come from registries.
-        extensions.load()
+        load_extensions()
         super().__init__(*args, **kwargs)
         self.hints: dict[str, str] = {}
         """Options of other programs -> what to write instead, for the error message."""
@@ -46,7 +52,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage of this parser."""
-        hint = self._did_you_mean(self._unknown)
+        hint = next((f"; {self.hints[word]}" for word in self._unknown if word in self.hints), "")
+        if not hint:
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            hint = next(filter(None, (nearest(word, known) for word in self._unknown)), "")
         if self._unknown and not message.startswith("unrecognized"):
             message = f"{message}; unrecognized: {' '.join(self._unknown)}"
         raise UsageError(f"{message}{hint} (see {self.prog} --help)", usage=self.format_usage())
@@ -58,7 +67,9 @@ class Parser(argparse.ArgumentParser):
         """As in argparse, but unknown arguments are an error of this (sub)parser and are never returned."""
         words = list(sys.argv[1:] if args is None else args)
         if self._subparsers is None:  # otherwise they may be options of a subcommand
-            self._unknown = [word for word in self._options(words) if word not in self._option_string_actions]
+            end = words.index("--") if "--" in words else len(words)
+            options = [word.partition("=")[0] for word in words[:end] if word.startswith("--")]
+            self._unknown = [option for option in options if option not in self._option_string_actions]
         parsed, unknown = super().parse_known_args(
             words, argparse.Namespace() if namespace is None else namespace
         )
@@ -69,19 +80,6 @@ class Parser(argparse.ArgumentParser):
     def has(self, option: str) -> bool:
         """Whether the parser has an option."""
         return option in self._option_string_actions
-
-    @staticmethod
-    def _options(words: Sequence[str]) -> list[str]:
-        """The long options before `--`, without their values."""
-        end = words.index("--") if "--" in words else len(words)
-        return [word.partition("=")[0] for word in words[:end] if word.startswith("--")]
-
-    def _did_you_mean(self, unknown: Sequence[str]) -> str:
-        if hint := next((self.hints[word] for word in unknown if word in self.hints), ""):
-            return f"; {hint}"
-        known = [option for option in self._option_string_actions if option.startswith("--")]
-        suggestions = (nearest(word, known) for word in unknown if word.startswith("-"))
-        return next(filter(None, suggestions), "")
 
 
 class SettingsParser(Parser):
@@ -243,3 +241,32 @@ def positive_number(text: str) -> float:
     if not (0 < number < math.inf):
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
     return number
+
+
+def load_extensions() -> None:
+    """Import every module of RS_PLUGINS that is not imported yet.
+
+    Every command does so, as do fairseq's commands with the plugin, and the process of each run.
+    A module that fits only some commands can check what is installed: the commands of `analysis` run without
+    fairseq. Raises `UserError` for one that does not exist or cannot be imported.
+    """
+    for name in filter(None, map(str.strip, os.environ.get(EXTENSIONS, "").split(","))):
+        path = Path(name)
+        is_file = path.suffix == ".py"
+        if is_file and not path.is_file():
+            raise UserError(f"{EXTENSIONS}: {name}: no such file; correct the path or unset the variable")
+        if (path.stem if is_file else name) in sys.modules:
+            continue
+        try:
+            if is_file:
+                spec = importlib.util.spec_from_file_location(path.stem, path)
+                assert spec is not None
+                assert spec.loader is not None  # the suffix is .py
+                module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            else:
+                importlib.import_module(name)
+        except Exception as error:  # any statement of the module can fail
+            sys.modules.pop(path.stem if is_file else name, None)
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"{EXTENSIONS}: {name} cannot be imported ({reason}); correct it") from error

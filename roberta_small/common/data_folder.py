@@ -1,10 +1,18 @@
-"""Data folders: the report with checksums, shards, and the overlap between splits.
+"""Data folders: the report with checksums, index files, shards, and the overlap between splits.
 
 `BIN/preprocess.json` is the report of `roberta-small prepare`; fairseq-preprocess writes none. Its
 object `files` maps the relative path of every other file in the folder to its SHA-256.
 
 Running text larger than memory is split into BIN/shard0, BIN/shard1, ... Each shard is a fairseq data folder.
 fairseq accepts several as `BIN/shard0:BIN/shard1` and opens one per epoch.
+
+Index files (`.idx` of fairseq's data format `mmap`) are written and read without fairseq:
+
+    header    magic (9 bytes), version 1 (uint64), code of the ids' dtype (uint8), sentences N (uint64)
+    body      sizes in tokens (int32, N), byte offsets in `.bin` (int64, N)
+
+All values are little-endian. The bytes are those of `MMapIndexedDatasetBuilder` in
+`fairseq/data/indexed_dataset.py` of fairseq 0.12.
 """
 
 from __future__ import annotations
@@ -12,10 +20,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, read_json, sha256
@@ -26,6 +38,19 @@ REPORT_OBJECTS = ("options", "sha256", "files")
 WRITE_AGAIN = "write the data folder again (roberta-small prepare)"
 """The remedy for a corrupt data folder."""
 NOT_A_REPORT = f"not a report of `roberta-small`; {WRITE_AGAIN}"
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+OTHER_MAGIC = (b"TNTIDX\0\0", b"HUFFIDX\0")
+"""First bytes of the other index formats that fairseq reads."""
+ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
+"""Bytes of an id, by the code of its dtype; integer types only."""
+DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 9}
+SIZE = np.dtype("<i4")
+OFFSET = np.dtype("<i8")
+
+_LAYOUT = struct.Struct("<9sQBQ")
+HEADER_BYTES = _LAYOUT.size
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -200,3 +225,54 @@ def read_overlap(
     if invalid := [line for line in lines if not 0 <= line < size]:
         raise UserError(f"{path}: lists line {invalid[0]} of {split}, which has {size:,} lines; {REMEDY}")
     return Overlap(split, other, notion, size, frozenset(lines))
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header fields that differ between files."""
+
+    code: int
+    """Code of the ids' dtype, a key of `ID_BYTES`."""
+    sentences: int
+
+    def pack(self) -> bytes:
+        """The header as bytes."""
+        return _LAYOUT.pack(MAGIC, VERSION, self.code, self.sentences)
+
+
+def read_header(path: str | os.PathLike[str]) -> Header | None:
+    """Read the header of an index file; None if the file does not begin with a valid header."""
+    with open(path, "rb") as stream:
+        content = stream.read(HEADER_BYTES)
+    if len(content) < HEADER_BYTES:
+        return None
+    magic, version, code, sentences = _LAYOUT.unpack(content)
+    valid = magic == MAGIC and version == VERSION and code in ID_BYTES
+    return Header(code, sentences) if valid else None
+
+
+def read_sizes(path: str | os.PathLike[str]) -> NDArray[np.int32] | None:
+    """Tokens of each sentence, (N,); None if the file is not an index of this format."""
+    header = read_header(path)
+    return None if header is None else np.fromfile(path, SIZE, header.sentences, offset=HEADER_BYTES)
+
+
+def is_index(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is a valid index: complete, and each sentence begins where the previous one ends.
+
+    fairseq does not check offsets, so a wrong one silently selects other tokens. For index formats other than
+    `mmap`, only the first bytes are checked.
+    """
+    with open(path, "rb") as stream:
+        if stream.read(len(OTHER_MAGIC[0])).startswith(OTHER_MAGIC):
+            return True
+    header = read_header(path)
+    body_bytes = os.path.getsize(path) - HEADER_BYTES
+    if header is None or body_bytes != (SIZE.itemsize + OFFSET.itemsize) * header.sentences:
+        return False
+    body = np.fromfile(path, np.uint8, offset=HEADER_BYTES)
+    sizes_end = SIZE.itemsize * header.sentences
+    sizes, offsets = body[:sizes_end].view(SIZE), body[sizes_end:].view(OFFSET)
+    id_bytes = ID_BYTES[header.code]
+    ends = np.cumsum(sizes, dtype=np.int64) * id_bytes
+    return bool((sizes >= 0).all() and np.array_equal(offsets, ends - sizes.astype(np.int64) * id_bytes))

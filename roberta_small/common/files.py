@@ -34,6 +34,8 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that is half of a surrogate pair, alone or not."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks of Unicode that JSON does not escape."""
+_UMASK_AT_IMPORT = os.umask(0o077)
+os.umask(_UMASK_AT_IMPORT)
 
 
 @contextmanager
@@ -188,15 +190,6 @@ def _umask() -> int:
     except OSError:
         pass
     return _UMASK_AT_IMPORT
-
-
-def _umask_by_setting() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-_UMASK_AT_IMPORT = _umask_by_setting()
 
 
 def shown_path(path: Path) -> str:

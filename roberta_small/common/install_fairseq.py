@@ -76,20 +76,16 @@ class Change:
     """The first version of Python that needs it."""
 
     @property
-    def needed(self) -> bool:
-        """Whether this interpreter needs the change."""
-        return sys.version_info >= self.since
+    def python(self) -> str:
+        """`since` as text: `3.14`."""
+        return ".".join(map(str, self.since))
 
     @property
     def state(self) -> str:
         """`yes` if the change is made, else `not needed` or `no`."""
-        if self.is_in(_read(self.path())):
+        if self.new.partition("\n")[0] in self.path().read_text(encoding="utf-8"):
             return "yes"
-        return "no" if self.needed else "not needed"
-
-    def is_in(self, text: str) -> bool:
-        """Whether the change has been made in the text of the file."""
-        return self.new.partition("\n")[0] in text
+        return "no" if sys.version_info >= self.since else "not needed"
 
     def path(self) -> Path:
         """The file that contains the target; raises `UserError` if fairseq is not installed."""
@@ -104,13 +100,13 @@ class Change:
 
         The file is replaced, not rewritten: other environments may have hard links to it (a cache of uv).
         """
-        path = self.path()
-        text = _read(path)
-        if self.is_in(text):
+        if self.state == "yes":
             return
+        path = self.path()
+        text = path.read_text(encoding="utf-8")
         if text.count(self.old) != 1:
             raise UserError(
-                f"{path}: does not contain the text to be changed for Python {_dotted(self.since)}; "
+                f"{path}: does not contain the text to be changed for Python {self.python}; "
                 f"install {DISTRIBUTION} {VERSION} with `{COMMAND} --reinstall`"
             )
         with atomic_open(path) as stream:
@@ -146,7 +142,7 @@ CHANGES = (
 
 def missing_changes() -> list[Change]:
     """The changes that this interpreter needs and that have not been made in the installed fairseq."""
-    return [change for change in CHANGES if change.needed and change.state == "no"]
+    return [change for change in CHANGES if change.state == "no"]
 
 
 def make_changes() -> None:
@@ -160,7 +156,7 @@ def require_changes() -> None:
     """Raise `UserError` if the installed fairseq lacks a change that this interpreter needs."""
     for change in missing_changes():
         raise UserError(
-            f"{change.path()}: Python {_dotted(change.since)} needs a change of this file ({change.reason}); "
+            f"{change.path()}: Python {change.python} needs a change of this file ({change.reason}); "
             f"run `{COMMAND}`"
         )
 
@@ -172,7 +168,12 @@ def install(constraint: Path | None = None, *, reinstall: bool = False) -> None:
     """
     if importlib.util.find_spec("torch") is None:
         raise UserError("torch is not installed, and fairseq needs it; run `pip install torch`")
-    installer = _installer()
+    if importlib.util.find_spec("pip"):
+        installer = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    elif uv := shutil.which("uv"):
+        installer = [uv, "pip", "install", "--python", sys.executable]
+    else:
+        raise UserError(f"{sys.executable} has no pip; run `{sys.executable} -m ensurepip`, or install uv")
     limits = () if constraint is None else ("--constraint", str(constraint))
     _run([*installer, *limits, *BUILD_REQUIREMENTS])
     again = ("--force-reinstall",) if reinstall else ()
@@ -183,15 +184,6 @@ def install(constraint: Path | None = None, *, reinstall: bool = False) -> None:
     importlib.invalidate_caches()
     make_changes()
     _run([sys.executable, "-P", "-c", CHECK])
-
-
-def _installer() -> list[str]:
-    """The words of `pip install` for this interpreter; uv's if it has no pip."""
-    if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    if uv := shutil.which("uv"):
-        return [uv, "pip", "install", "--python", sys.executable]
-    raise UserError(f"{sys.executable} has no pip; run `{sys.executable} -m ensurepip`, or install uv")
 
 
 def write_stand_in(folder: str | os.PathLike[str]) -> None:
@@ -211,14 +203,6 @@ def _run(words: Sequence[str], path: str | None = None) -> None:
             f"`{' '.join(words)}` failed, see above; compiling fairseq needs g++ and the headers of Python "
             "(Debian: apt install g++ python3-dev)"
         )
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
 
 
 @report_errors

@@ -47,11 +47,6 @@ def sigmoid(logits_NK: NDArray[np.floating]) -> Array:
     return np.exp(-np.logaddexp(0, -logits_NK.astype(np.float64)))
 
 
-def identity(logits_NK: NDArray[np.floating]) -> Array:
-    """The logits, float64 (N, K)."""
-    return logits_NK.astype(np.float64)
-
-
 @dataclass(frozen=True)
 class LabelKind:
     """What the packages need to know about a kind of labels."""
@@ -89,7 +84,7 @@ KINDS: dict[str, LabelKind] = {
             REGRESSION,
             "regression",
             "pearson",
-            identity,
+            lambda logits_NK: logits_NK.astype(np.float64),
             ("--regression-target",),
             has_classes=False,
             exclusive=False,
@@ -219,23 +214,19 @@ def best_thresholds(probabilities_NK: Array, targets_NK: NDArray[np.bool_]) -> l
     Candidates are the midpoints between successive probabilities of the class. A class without examples keeps
     0.5. Lipton et al. 2014, "Optimal thresholding of classifiers to maximize F1 measure".
     """
-    columns = zip(np.asarray(probabilities_NK, dtype=np.float64).T, targets_NK.T, strict=True)
-    return [_best_threshold(p_N, is_N) for p_N, is_N in columns]
-
-
-def _best_threshold(p_N: Array, is_N: NDArray[np.bool_]) -> float:
-    positives = int(is_N.sum())
-    if not positives:
-        return THRESHOLD
-    order = np.argsort(-p_N, kind="stable")
-    sorted_N, hits_N = p_N[order], is_N[order].cumsum()
-    f1_N = 2 * hits_N / (np.arange(1, len(p_N) + 1) + positives)
-    # After the last of equal probabilities: all of them or none are predicted.
-    ends = np.flatnonzero(np.append(sorted_N[:-1] != sorted_N[1:], True))
-    lower = np.append(sorted_N, 0.0)[ends + 1]
-    middle = (sorted_N[ends] + lower) / 2
-    # 0.5 itself where it lies between the same two probabilities.
-    inside = (lower < THRESHOLD) & (sorted_N[ends] >= THRESHOLD)
-    candidates = np.where(inside, THRESHOLD, middle)
-    best = np.flatnonzero(f1_N[ends] >= f1_N[ends].max() - 1e-12)
-    return float(candidates[best[np.abs(candidates[best] - THRESHOLD).argmin()]])
+    found = [THRESHOLD] * targets_NK.shape[1]
+    for k in np.flatnonzero(targets_NK.any(axis=0)):
+        p_N, is_N = np.asarray(probabilities_NK[:, k], dtype=np.float64), targets_NK[:, k]
+        order = np.argsort(-p_N, kind="stable")
+        sorted_N, hits_N = p_N[order], is_N[order].cumsum()
+        f1_N = 2 * hits_N / (np.arange(1, len(p_N) + 1) + is_N.sum())
+        # After the last of equal probabilities: all of them or none are predicted.
+        ends = np.flatnonzero(np.append(sorted_N[:-1] != sorted_N[1:], True))
+        lower = np.append(sorted_N, 0.0)[ends + 1]
+        middle = (sorted_N[ends] + lower) / 2
+        # 0.5 itself where it lies between the same two probabilities.
+        inside = (lower < THRESHOLD) & (sorted_N[ends] >= THRESHOLD)
+        candidates = np.where(inside, THRESHOLD, middle)
+        best = np.flatnonzero(f1_N[ends] >= f1_N[ends].max() - 1e-12)
+        found[k] = float(candidates[best[np.abs(candidates[best] - THRESHOLD).argmin()]])
+    return found

@@ -138,17 +138,6 @@ class PredictionArrays:
     """(N, K), as `Labels.outputs`."""
 
 
-def from_probabilities(
-    classes: Sequence[str],
-    p_NK: NDArray[np.float64],
-    labels_N: NDArray[np.int64] | None = None,
-) -> Iterator[Prediction]:
-    """Predictions for N examples of K classes, with indices from 0; `labels_N` are indices in `classes`."""
-    for index, row_K in enumerate(p_NK.tolist()):
-        true_class = None if labels_N is None else classes[labels_N[index]]
-        yield Prediction(index, true_class, dict(zip(classes, row_K, strict=True)))
-
-
 def from_outputs(
     labels: Labels, outputs_NK: NDArray[np.float64], targets: Targets | None = None
 ) -> Iterator[AnyPrediction]:
@@ -165,7 +154,9 @@ def from_outputs(
             true = None if targets is None else tuple(np.array(labels.classes)[targets[index]].tolist())
             yield LabelsPrediction(index, true, dict(zip(labels.classes, row_K, strict=True)), thresholds)
     else:
-        yield from from_probabilities(labels.classes, outputs_NK, targets)
+        for index, row_K in enumerate(outputs_NK.tolist()):
+            name = None if targets is None else labels.classes[targets[index]]
+            yield Prediction(index, name, dict(zip(labels.classes, row_K, strict=True)))
 
 
 def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
@@ -264,26 +255,28 @@ class _Validator:
                 raise self.error(number, f"key '{key}' is missing")
         if kind_keys != self.keys:
             raise self.error(number, f"{' and '.join(kind_keys)}, but {' and '.join(self.keys)} on line 1")
-        self._check_index(record["index"], number)
+        index = record["index"]
+        if type(index) is not int or index < 0:
+            raise self.error(number, f"index {shorten(index)} is not a line number counted from 0")
+        if index in self.line_of_index:
+            raise self.error(number, f"index {index} is already on line {self.line_of_index[index]}")
+        self.line_of_index[index] = number
         if "value" in record:
-            return self._value(record, number)
+            for key in ("gold", "value"):
+                if not (_is_number(record[key]) or (key == "gold" and record[key] is None)):
+                    raise self.error(number, f"{key} {shorten(record[key])} is not a finite number")
+            return ValuePrediction(index, record["gold"], record["value"])
         self._check_probabilities(record["probabilities"], number, exclusive="thresholds" not in record)
         if "thresholds" in record:
             return self._labels(record, number)
         gold = record["gold"]
         if gold is not None and (not isinstance(gold, str) or gold not in record["probabilities"]):
             raise self.error(number, f"gold {shorten(gold)} is none of the classes {', '.join(self.classes)}")
-        return Prediction(record["index"], gold, record["probabilities"])
+        return Prediction(index, gold, record["probabilities"])
 
     def check_end(self) -> None:
         if not self.line_of_index:
             raise UserError(f"{self.path}: no predictions; {REMEDY}")
-
-    def _value(self, record: dict[str, Any], number: int) -> ValuePrediction:
-        for key in ("gold", "value"):
-            if not (_is_number(record[key]) or (key == "gold" and record[key] is None)):
-                raise self.error(number, f"{key} {shorten(record[key])} is not a finite number")
-        return ValuePrediction(record["index"], record["gold"], record["value"])
 
     def _labels(self, record: dict[str, Any], number: int) -> LabelsPrediction:
         gold, thresholds = record["gold"], record["thresholds"]
@@ -304,13 +297,6 @@ class _Validator:
             what = f"gold {shorten(unknown[0])} is none of the classes {', '.join(self.classes)}"
             raise self.error(number, what)
         return LabelsPrediction(record["index"], tuple(gold), record["probabilities"], thresholds)
-
-    def _check_index(self, index: Any, number: int) -> None:
-        if type(index) is not int or index < 0:
-            raise self.error(number, f"index {shorten(index)} is not a line number counted from 0")
-        if index in self.line_of_index:
-            raise self.error(number, f"index {index} is already on line {self.line_of_index[index]}")
-        self.line_of_index[index] = number
 
     def _check_probabilities(self, probabilities: Any, number: int, *, exclusive: bool) -> None:
         if not isinstance(probabilities, dict) or len(probabilities) < 2:

@@ -14,6 +14,9 @@ This module defines what identifies a run and which files its folder contains:
 
 `arm` is the name of the method in run folder and manifest ("fairseq", "lora", "tfidf", ...). In a grid, it
 also contains the setting that differs from the recipe: "fairseq,lr=1e-4" is "fairseq" with "lr=1e-4".
+
+A suite has several data sets with the same methods in one folder, OUT/<data set>/<arm>/<init>/seed<N>/. On
+the command line, a data set is NAME=PATH. NAME is that of its folder.
 """
 
 from __future__ import annotations
@@ -21,13 +24,17 @@ from __future__ import annotations
 import enum
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, read_json
+from roberta_small.common.metrics import lower_is_better
 
 LOG = "train.log"
 TENSORBOARD = "tensorboard"
@@ -41,6 +48,11 @@ INPUTS = "inputs"
 """The folder with what is needed to classify text: a data folder without examples."""
 WEIGHTS = ("model.safetensors", "model.pt")
 """File names of a model without training state."""
+FOLDER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+NOT_IN_NAMES = re.compile(r"[/\\:]")
+"""Characters before "=" with which a word is a path and not NAME=PATH."""
+RUNS = f"*/*/seed*/{manifest.NAME}"
+"""The manifests of the runs of one data set, below its folder."""
 
 
 class State(enum.Enum):
@@ -154,3 +166,113 @@ def write_thresholds(folder: str | os.PathLike[str], thresholds: Mapping[str, fl
     """Write the thresholds by class into a folder."""
     text = json.dumps(dict(thresholds), indent=2, ensure_ascii=False)
     atomic_write(Path(folder) / THRESHOLDS, f"{text}\n")
+
+
+def folder_name(flag: str, text: str) -> str:
+    """The text if it can be the name of a folder; raises `UserError` that names the flag otherwise."""
+    if not FOLDER_NAME.fullmatch(text):
+        raise UserError(
+            f"{flag} {text!r}: cannot be the name of a folder; use only letters, digits, '_', '-' and '.'"
+        )
+    return text
+
+
+def is_named(word: str) -> bool:
+    """Whether a word is NAME=PATH. An existing file or folder is not, nor is a path such as `runs/lr=1`."""
+    name, equals, _ = word.partition("=")
+    return bool(equals) and not NOT_IN_NAMES.search(name) and not os.path.exists(word)
+
+
+def split_named(flag: str, words: Sequence[str]) -> dict[str, str]:
+    """NAME -> PATH for words that are all NAME=PATH.
+
+    Raises `UserError` that names the flag for a name that cannot be that of a folder, for an empty path, and
+    for a name or a path that occurs twice.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, _, path = word.partition("=")
+        folder_name(flag, name)
+        if not path:
+            raise UserError(f"{flag} {word!r}: no path after '='; write NAME=PATH")
+        if name in found:
+            raise UserError(f"{flag}: two data sets are named '{name}'; choose different names")
+        for other, known in found.items():
+            if os.path.realpath(known) == os.path.realpath(path):
+                raise UserError(f"{flag}: {other} and {name} are the same, {path}; correct one of the paths")
+        found[name] = path
+    return found
+
+
+def data_sets(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """The folders of the data sets of a suite by name, in alphabetical order; empty if there is none."""
+    folder = Path(folder)
+    found = sorted({path.parents[3] for path in folder.glob(f"*/{RUNS}")})
+    return {path.name: path for path in found}
+
+
+def has_runs(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder contains runs of its own, as the folder of one data set does."""
+    return any(Path(folder).glob(RUNS))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Finished runs that differ in their seed only."""
+
+    runs: tuple[Run, ...]
+    """The one with the best validation first; on a tie, in the order of the seeds."""
+    metric: str
+    subset: str
+    """The validation set."""
+    scores: dict[str, float]
+    """Subset -> mean over the runs at their best validation, the validation set first."""
+    seconds: float
+    """Mean time of a run."""
+
+    @property
+    def valid(self) -> float:
+        """The score on the validation set."""
+        return self.scores[self.subset]
+
+
+def rank(runs: Iterable[Run]) -> list[Group]:
+    """The groups of the runs, the best one first: by the validation set, on a tie the faster one.
+
+    Raises `UserError` if the runs cannot be compared: if a manifest has no `best`, or if metric or validation
+    set differ.
+    """
+    by_name: dict[str, list[tuple[Run, dict[str, Any]]]] = {}
+    for run in runs:
+        by_name.setdefault(run.group, []).append((run, run.read_manifest() or {}))
+    contents = [content for members in by_name.values() for _, content in members]
+    if any("best" not in content for content in contents):
+        raise UserError("the manifest of a run has no best validation")
+    if len({content["best"]["metric"] for content in contents}) > 1:
+        raise UserError("the runs have different metrics")
+    if len({content["best"]["labels"] or content["data"]["path"] for content in contents}) > 1:
+        raise UserError("the runs have different validation sets")
+    groups = []
+    for members in by_name.values():
+        best = [content["best"] for _, content in members]
+        metric, first = best[0]["metric"], best[0]["subset"]
+        shared = [subset for subset in best[0]["scores"] if all(subset in one["scores"] for one in best)]
+        shared.sort(key=lambda subset: subset != first)
+        ranked = sorted(
+            (_order(metric, content["best"]["scores"][first]), run.seed, number)
+            for number, (run, content) in enumerate(members)
+        )
+        groups.append(
+            Group(
+                tuple(members[number][0] for *_, number in ranked),
+                metric,
+                first,
+                {subset: fmean(one["scores"][subset] for one in best) for subset in shared},
+                fmean(content.get("seconds", 0.0) for _, content in members),
+            )
+        )
+    return sorted(groups, key=lambda group: (_order(group.metric, group.valid), group.seconds))
+
+
+def _order(metric: str, value: float) -> float:
+    return value if lower_is_better(metric) else -value

@@ -22,25 +22,8 @@ SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
 FORMATS = tuple(SUFFIXES)
 PERCENT = f"{100 * LEVEL:g} %"
 """The level of all intervals, as a column heading."""
-LEFT_ALIGNED = frozenset(
-    {
-        "arm",
-        "init",
-        "recipe",
-        "status",
-        "A",
-        "B",
-        "at",
-        "design",
-        "group",
-        "subset",
-        "metric",
-        "wider",
-        "within noise",
-        "setting",
-        "best",
-    }
-)
+LEFT_ALIGNED = {"arm", "init", "recipe", "status", "A", "B", "at", "design", "group", "subset", "metric"}
+LEFT_ALIGNED |= {"wider", "within noise", "setting", "best"}
 LATEX_ESCAPES = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -123,10 +106,18 @@ def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
             f"--format csv prints a single table, but there are {len(tables)} ({names}); choose one with "
             "--table NAME, or write a file for each with --out DIR"
         )
-    if fmt == "json":
-        return json.dumps({table.name: _json(table) for table in tables}, indent=2, ensure_ascii=False) + "\n"
-    write = {"markdown": _markdown, "csv": _csv, "latex": _latex}[fmt]
-    return "\n".join(write(table) for table in tables)
+    if fmt in ("markdown", "latex"):
+        return "\n".join(map(_markdown if fmt == "markdown" else _latex, tables))
+    found = {}
+    for table in tables:
+        floats = table.data.select_dtypes("float").columns
+        data = table.data.assign(**{column: table.data[column].map(shortest) for column in floats})
+        if fmt == "csv":
+            return data.to_csv(index=False, lineterminator="\n")
+        known = data.notna() & ~data.isin([math.inf, -math.inf])  # others become null
+        rows = data.astype(object).where(known, None).to_dict("records")
+        found[table.name] = {"caption": table.caption, "notes": list(table.all_notes), "rows": rows}
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n" if fmt == "json" else ""
 
 
 def write_tables(tables: Sequence[Table], folder: str | os.PathLike[str]) -> list[Path]:
@@ -213,16 +204,6 @@ def shortest(value: float) -> float:
     return value
 
 
-def _without_noise(data: pd.DataFrame) -> pd.DataFrame:
-    """The frame with `shortest` of all floats."""
-    floats = data.select_dtypes("float").columns
-    return data.assign(**{column: data[column].map(shortest) for column in floats})
-
-
-def _csv(table: Table) -> str:
-    return _without_noise(table.data).to_csv(index=False, lineterminator="\n")
-
-
 def _latex(table: Table) -> str:
     """A LaTeX float that needs the package booktabs."""
 
@@ -253,14 +234,6 @@ def _latex(table: Table) -> str:
             "",
         ]
     )
-
-
-def _json(table: Table) -> dict[str, object]:
-    """The table as a JSON object; infinite and missing values become null."""
-    data = _without_noise(table.data)
-    known = data.notna() & ~data.isin([math.inf, -math.inf])
-    rows = data.astype(object).where(known, None).to_dict("records")
-    return {"caption": table.caption, "notes": list(table.all_notes), "rows": rows}
 
 
 def mean_std_cell(mean: float, std: float, metric: str, n: float | None = None) -> str:

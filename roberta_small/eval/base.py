@@ -66,7 +66,7 @@ class Given:
     precision: str | None = None
     """Of the matrix products: fp32, bf16 or int8; None or auto for that of training."""
     max_tokens: int | None = None
-    """Size of a batch of a classifier, including padding; None for that of the device (`common.sizes`)."""
+    """Size of a batch of a classifier, including padding; None for that of the device (`common.hardware`)."""
 
     def unused(self) -> list[str]:
         """The options given that have no effect on a model with its own text and without a GPU."""

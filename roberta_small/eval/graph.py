@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels
-from roberta_small.common.sizes import CPU
 from roberta_small.eval.base import Model
 from roberta_small.eval.texts import Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary

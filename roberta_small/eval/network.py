@@ -34,8 +34,8 @@ from roberta_small.common.cli import DEVICES
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
+from roberta_small.common.hardware import sizes_of
 from roberta_small.common.label_kinds import LabelKind, Scaling, Targets
-from roberta_small.common.sizes import sizes_of
 from roberta_small.eval.precision import BF16, FP32, INT8
 from roberta_small.eval.texts import Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import (

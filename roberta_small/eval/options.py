@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from roberta_small.common.cli import DEVICES, Parser, positive
-from roberta_small.common.sizes import CPU, GPU
+from roberta_small.common.hardware import CPU, GPU
 
 
 def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:

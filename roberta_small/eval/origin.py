@@ -19,8 +19,7 @@ from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import ROOT
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
-from roberta_small.common.ranking import rank
-from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint
+from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint, rank
 
 GRAPH = ".onnx"
 """Suffix of ONNX files."""

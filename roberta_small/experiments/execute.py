@@ -25,8 +25,8 @@ from typing import IO, Any
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.cli import flags_of
-from roberta_small.common.cpu import Usage, environment, usage
 from roberta_small.common.errors import UserError, count
+from roberta_small.common.hardware import Usage, environment, usage
 from roberta_small.common.run import LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments import plan, provenance, report
 from roberta_small.experiments.inputs import files as inputs

@@ -15,10 +15,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
-from roberta_small.common.sizes import GPU_RUN_BYTES, RUNS_PER_GPU
+from roberta_small.common.hardware import GPU_RUN_BYTES, RUNS_PER_GPU, usable_cores
 
 CPUINFO = Path("/proc/cpuinfo")
 PROBE = """

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_small.common.cpu import environment
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import shown_path
+from roberta_small.common.hardware import environment
 from roberta_small.common.metrics import number
-from roberta_small.common.ranking import rank
-from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint
+from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint, rank
 from roberta_small.common.statistics import mean_std, wilson_interval
 from roberta_small.common.tables import duration, mean_std_cell, text_table
 from roberta_small.experiments.inputs import files as inputs

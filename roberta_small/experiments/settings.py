@@ -24,8 +24,8 @@ from roberta_small.common.cli import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
-from roberta_small.common.sizes import RUNS_PER_GPU
-from roberta_small.common.suite import folder_name
+from roberta_small.common.hardware import RUNS_PER_GPU
+from roberta_small.common.run import folder_name
 from roberta_small.experiments import slurm
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare

@@ -1,7 +1,7 @@
 """The commands `train`, `pretrain` and `lora-causal`, in their steps: parse, prepare, plan, execute.
 
 `--data NAME=PATH NAME=PATH ...` trains several data sets with the same settings; the runs of each are written
-to OUT/NAME (`common.suite`). Every step is done for all data sets before the next one begins, so that the
+to OUT/NAME (`common.run`). Every step is done for all data sets before the next one begins, so that the
 first run starts when all data sets have been checked.
 """
 
@@ -19,8 +19,7 @@ from pathlib import Path
 from roberta_small.common.cli import PREFIX, SettingsParser
 from roberta_small.common.errors import UserError, count, message_of
 from roberta_small.common.files import shown_path
-from roberta_small.common.run import State
-from roberta_small.common.suite import is_named, split_named
+from roberta_small.common.run import State, is_named, split_named
 from roberta_small.experiments import methods, slurm
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.prepare import Source
@@ -193,7 +192,7 @@ def _hints(*, tuned: bool) -> dict[str, str]:
 def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
     """Name -> the options for this data set alone; the name is "" for one data set without a name.
 
-    Raises `UserError` for several data sets without names, for names as `common.suite.split_named`, and for
+    Raises `UserError` for several data sets without names, for names as `common.run.split_named`, and for
     files of other splits, which belong to one data set.
     """
     given = {}

@@ -62,18 +62,6 @@ def _add(
     return parser
 
 
-def register_transformers(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `transformers`."""
-    parser = _add(
-        subparsers, "transformers", TRANSFORMERS, "run folder or checkpoint", "folder",
-        "runs/fairseq/pretrained/seed1 --out classifier",
-        "pretrained/model.pt --out masked-lm --data data/corpus",
-        "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
-    )  # fmt: skip
-    add_checkpoint_files(parser, apostrophes=True)
-    parser.set_defaults(run=run_transformers)
-
-
 def run_transformers(args: argparse.Namespace) -> None:
     """The command `transformers`."""
     from roberta_small.export.transformers.to_transformers import convert
@@ -81,26 +69,6 @@ def run_transformers(args: argparse.Namespace) -> None:
     verification = convert(args.source, args.out, **overrides(args))
     print(verification)
     print(f"{args.out}: written")
-
-
-def register_fairseq(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `fairseq`."""
-    parser = _add(
-        subparsers, "fairseq", FAIRSEQ, "from_pretrained folder, or fairseq checkpoint",
-        ".pt file of a folder, or .safetensors file of a checkpoint",
-        "classifier --out back/model.pt",
-        "pretrained/run/model.pt --out pretrained/mine/model.safetensors",
-        "pretrained/run/model.pt --out pretrained/eighth/model.safetensors --embedding-scale 0.125",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dict",
-        metavar="FILE",
-        help="fairseq dictionary (default: dict.txt of the folder, or the vocabulary of its tokenizer)",
-    )
-    parser.add_argument(
-        "--embedding-scale", type=float, metavar="F", help="multiply the embeddings of a checkpoint by F"
-    )
-    parser.set_defaults(run=run_fairseq)
 
 
 def run_fairseq(args: argparse.Namespace) -> None:
@@ -125,29 +93,16 @@ def run_fairseq(args: argparse.Namespace) -> None:
     print(f"{args.out}: written")
 
 
-def register_onnx(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `onnx`."""
-    parser = _add(
-        subparsers, "onnx", ONNX, "run folder or checkpoint", ".onnx file",
-        "runs/fairseq/pretrained/seed1 --out classifier.onnx",
-        "runs/fairseq/pretrained/seed1 --out classifier-int8.onnx --int8 --data data/cls-books --split test",
-    )  # fmt: skip
-    parser.add_argument("--int8", action="store_true", help="quantize the weights to 8 bits")
-    parser.add_argument("--data", metavar="BIN", help="binarized data to evaluate on (default: the run's)")
-    parser.add_argument("--split", default="test", metavar="NAME", help="split to evaluate on (%(default)s)")
-    parser.set_defaults(run=run_onnx)
-
-
 def run_onnx(args: argparse.Namespace) -> None:
     """The command `onnx`."""
     out = args.out
     if out.exists():
         raise UserError(f"{out}: already exists; choose another --out or delete it")
-    from roberta_small.export.onnx import export, open_classifier, random_rows, table
+    from roberta_small.export.onnx import example_rows, export, open_classifier, table
 
     classifier = open_classifier(args.source)
     examples = classifier.examples(args.data, args.split)
-    rows = examples.rows if examples is not None else random_rows(classifier)
+    rows = examples.rows if examples is not None else example_rows(classifier)
     metadata, note = None, ""
     try:
         metadata = classifier.metadata()
@@ -165,15 +120,46 @@ def run_onnx(args: argparse.Namespace) -> None:
         print(note)
 
 
-COMMANDS = (register_transformers, register_fairseq, register_onnx)
-
-
 def build_parser() -> Parser:
     """The parser of all commands; building it imports neither torch nor Transformers."""
     parser = Parser(prog="roberta-small export", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for register in COMMANDS:
-        register(subparsers)
+
+    command = _add(
+        subparsers, "transformers", TRANSFORMERS, "run folder or checkpoint", "folder",
+        "runs/fairseq/pretrained/seed1 --out classifier",
+        "pretrained/model.pt --out masked-lm --data data/corpus",
+        "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
+    )  # fmt: skip
+    add_checkpoint_files(command, apostrophes=True)
+    command.set_defaults(run=run_transformers)
+
+    command = _add(
+        subparsers, "fairseq", FAIRSEQ, "from_pretrained folder, or fairseq checkpoint",
+        ".pt file of a folder, or .safetensors file of a checkpoint",
+        "classifier --out back/model.pt",
+        "pretrained/run/model.pt --out pretrained/mine/model.safetensors",
+        "pretrained/run/model.pt --out pretrained/eighth/model.safetensors --embedding-scale 0.125",
+    )  # fmt: skip
+    command.add_argument(
+        "--dict",
+        metavar="FILE",
+        help="fairseq dictionary (default: dict.txt of the folder, or the vocabulary of its tokenizer)",
+    )
+    command.add_argument(
+        "--embedding-scale", type=float, metavar="F", help="multiply the embeddings of a checkpoint by F"
+    )
+    command.set_defaults(run=run_fairseq)
+
+    command = _add(
+        subparsers, "onnx", ONNX, "run folder or checkpoint", ".onnx file",
+        "runs/fairseq/pretrained/seed1 --out classifier.onnx",
+        "runs/fairseq/pretrained/seed1 --out classifier-int8.onnx --int8 --data data/cls-books --split test",
+    )  # fmt: skip
+    command.add_argument("--int8", action="store_true", help="quantize the weights to 8 bits")
+    command.add_argument("--data", metavar="BIN", help="binarized data to evaluate on (default: the run's)")
+    command.add_argument("--split", default="test", metavar="NAME", help="split to evaluate on (%(default)s)")
+    command.set_defaults(run=run_onnx)
     return parser
 
 

@@ -28,9 +28,9 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels, Targets
 from roberta_small.common.metrics import label, metrics_of, number, scored
-from roberta_small.common.sizes import CPU
 from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
 from roberta_small.eval.model import Model, open_model
@@ -45,8 +45,9 @@ from roberta_small.export.transformers.networks import (
     source_of,
     special_ids,
 )
+from roberta_small.export.transformers.verify import random_rows
 from roberta_small.fairseq_plugin.models.token_types import in_second
-from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK
+from roberta_small.preprocess.dictionary import BOS, EOS, PAD
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 ATTENTION = "eager"
@@ -241,13 +242,11 @@ def computed(name: str, network: Compute, rows: Sequence[NDArray[np.int64]]) -> 
     return logits_NK
 
 
-def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
-    """Rows of random ids, from 2 tokens to the maximum length, for a comparison without data."""
-    rng = np.random.default_rng(1)
-    lengths = [classifier.longest, 2, *rng.integers(2, classifier.longest + 1, RANDOM_ROWS - 2)]
+def example_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
+    """Rows of random ids, for a comparison without data."""
     vocabulary = encoder_config(classifier.network).vocab_size
     first, _ = special_ids(classifier.model.input_format)
-    return [np.concatenate([[first], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
+    return random_rows(RANDOM_ROWS, classifier.longest, vocabulary, first, pairs=classifier.token_types)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ entries of fairseq that `compat.py` lists, and reports user errors as clear mess
 import atexit
 import logging
 
-from roberta_small.common import extensions
+from roberta_small.common.cli import load_extensions
 from roberta_small.common.errors import install_excepthook
 from roberta_small.common.startup import import_of_fairseq
 
@@ -41,4 +41,4 @@ loading.allow_fairseq_objects()
 optimizer.leave_out_compiler()
 atexit.register(termination.stop_loading)
 compat.install()
-extensions.load()
+load_extensions()

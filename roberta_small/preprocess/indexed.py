@@ -2,7 +2,7 @@
 
 `IndexedWriter` writes one split as a stream. `distribute` distributes the documents of running text among the
 training set, the validation set and shards, and `text_blocks` joins its sentences to longer texts.
-`common.binary_index` describes the format.
+`common.data_folder` describes the format.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.binary_index import DTYPE_CODES, OFFSET, SIZE, Header
-from roberta_small.common.data_folder import shard_name
+from roberta_small.common.data_folder import DTYPE_CODES, OFFSET, SIZE, Header, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, errors_named_after
 from roberta_small.preprocess.dictionary import UNK

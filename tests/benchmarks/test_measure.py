@@ -18,8 +18,8 @@ from benchmarks import measure, timed
 from benchmarks.__main__ import describe
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
 from benchmarks.timed import Clock
-from roberta_small.common.cpu import TUNING
 from roberta_small.common.errors import UserError
+from roberta_small.common.hardware import TUNING
 from tests.support.signals import restore_defaults
 
 WRITE = "import json, sys; json.dump({0}, open(sys.argv[1], 'w'))"

@@ -1,11 +1,14 @@
 """The parser: unknown options, settings from the environment, and checked values."""
 
 import argparse
+import os
+import subprocess
+import sys
 
 import pytest
 
-from roberta_small.common.cli import Parser, SettingsParser, positive
-from roberta_small.common.errors import UsageError, exit_code
+from roberta_small.common.cli import Parser, SettingsParser, load_extensions, positive
+from roberta_small.common.errors import UsageError, UserError, exit_code
 
 
 @pytest.fixture
@@ -50,11 +53,6 @@ def test_misspelled_required_option_shows_the_nearest_one():
     assert "command evaluate" in caught.value.usage
 
 
-@pytest.mark.parametrize(("text", "number"), [("1", 1), ("12", 12), ("1_000", 1000)])
-def test_positive_integer(text, number):
-    assert positive(text) == number
-
-
 @pytest.mark.parametrize("text", ["0", "-3", "2.5", "two"])
 def test_error_for_a_value_that_is_not_positive_names_option_and_value(capsys, text):
     parser = argparse.ArgumentParser()
@@ -65,3 +63,63 @@ def test_error_for_a_value_that_is_not_positive_names_option_and_value(capsys, t
     message = capsys.readouterr().err.splitlines()[-1]
     assert "--workers" in message
     assert text in message
+
+
+METRIC = """
+from roberta_small.common.metrics import Metric, register
+
+register(
+    Metric(
+        "constant_metric", higher_is_better=True, unit="", digits=1, description="one",
+        from_confusion=lambda matrix: matrix.sum(axis=(-2, -1)) * 0 + 1.0,
+    )
+)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    (tmp_path / "my_metric.py").write_text(METRIC)
+    monkeypatch.setenv("RS_PLUGINS", str(tmp_path / "my_metric.py"))
+    return tmp_path
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+
+
+@pytest.mark.parametrize(
+    "loaded_by",
+    ["import roberta_small.fairseq_plugin", "from roberta_small.common.cli import Parser; Parser()"],
+)
+def test_commands_and_fairseqs_processes_have_the_registered_metric(plugin, loaded_by):
+    names = "from roberta_small.common.metrics import logged\nprint([metric.name for metric in logged()])"
+    done = run(f"{loaded_by}\n{names}")
+    assert "'constant_metric'" in done.stdout, done.stderr
+
+
+def test_a_package_is_named_like_an_import(tmp_path, monkeypatch):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "mine.py").write_text("loaded = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RS_PLUGINS", " pkg.mine, ")
+    load_extensions()
+    assert sys.modules.pop("pkg.mine").loaded
+
+
+def test_without_the_variable_nothing_is_imported(monkeypatch):
+    monkeypatch.delenv("RS_PLUGINS", raising=False)
+    before = set(sys.modules)
+    load_extensions()
+    assert set(sys.modules) == before
+
+
+@pytest.mark.parametrize("name", ["missing.py", "missing_module", "broken.py"])
+def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.setenv("RS_PLUGINS", name)
+    with pytest.raises(UserError, match=name):
+        load_extensions()
+    assert "broken" not in sys.modules

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import stat
 import tempfile
 import threading
 
@@ -120,19 +119,6 @@ def test_existing_folder_of_that_name_is_an_error(tmp_path):
     with pytest.raises(UserError, match=rf"^{tmp_path / 'report'}: .*folder"):
         atomic_write(tmp_path / "report", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
-
-
-@pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_permissions_equal_those_of_a_new_file(tmp_path, mask):
-    before = os.umask(mask)
-    try:
-        atomic_write(tmp_path / "written", "")
-        (tmp_path / "touched").touch()
-        assert os.umask(mask) == mask
-    finally:
-        os.umask(before)
-    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("written", "touched")}
-    assert modes == {0o666 & ~mask}
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1])

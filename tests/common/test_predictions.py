@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.predictions import Prediction, file_name, from_probabilities, read, write
+from roberta_small.common.label_kinds import Labels
+from roberta_small.common.predictions import Prediction, file_name, from_outputs, read, write
 
 GOOD = {"index": 0, "gold": "1", "probabilities": {"0": 0.25, "1": 0.75}}
 
@@ -29,12 +30,12 @@ def test_line_of_a_prediction_file(path):
 
 
 def test_predictions_of_arrays():
-    p_NK = np.array([[0.25, 0.75], [1.0, 0.0]])
-    assert list(from_probabilities(["neg", "pos"], p_NK, np.array([0, 1]))) == [
+    labels, p_NK = Labels.single(["neg", "pos"]), np.array([[0.25, 0.75], [1.0, 0.0]])
+    assert list(from_outputs(labels, p_NK, np.array([0, 1]))) == [
         Prediction(0, "neg", {"neg": 0.25, "pos": 0.75}),
         Prediction(1, "pos", {"neg": 1.0, "pos": 0.0}),
     ]
-    assert [one.true_class for one in from_probabilities(["neg", "pos"], p_NK)] == [None, None]
+    assert [one.true_class for one in from_outputs(labels, p_NK)] == [None, None]
 
 
 def test_predictions_are_read_in_the_order_of_their_index(path):

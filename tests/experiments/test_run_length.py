@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fairseq.data import iterators
 
-from roberta_small.common import binary_index
+from roberta_small.common import data_folder
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
@@ -95,7 +95,7 @@ def write_index(path, sizes):
     offsets = np.cumsum([0, *sizes[:-1]]) * 2
     path.parent.mkdir()
     body = np.array(sizes, "<i4").tobytes() + offsets.astype("<i8").tobytes()
-    path.write_bytes(binary_index.Header(8, len(sizes)).pack() + body)
+    path.write_bytes(data_folder.Header(8, len(sizes)).pack() + body)
 
 
 def test_a_truncated_majority_is_said(tmp_path):

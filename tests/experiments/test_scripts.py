@@ -10,7 +10,7 @@ import pytest
 from fairseq import options
 from fairseq_cli.preprocess import main as fairseq_preprocess
 
-from roberta_small.common.binary_index import Header
+from roberta_small.common.data_folder import Header
 from roberta_small.common.files import ROOT
 from tests.support import preloaded
 

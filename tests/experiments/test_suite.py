@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roberta_small.common import manifest
-from roberta_small.common.suite import data_sets
+from roberta_small.common.run import data_sets
 from roberta_small.experiments import execute
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs import files as inputs

@@ -91,15 +91,6 @@ def test_the_tokenizer_decides_the_special_tokens(tmp_path):
     assert load_checkpoint(tmp_path / "new/model.pt")["cfg"]["task"]["init_token"] == 5
 
 
-def test_equal_token_types_are_added_to_the_positions(tmp_path):
-    model = tiny_models.write(tmp_path / "source", "xlm-roberta", type_vocab_size=2)
-    with torch.no_grad():
-        types_TC = model.roberta.embeddings.token_type_embeddings.weight
-        types_TC[1] = types_TC[0]
-    model.save_pretrained(tmp_path / "source")
-    assert convert_back(tmp_path / "source", tmp_path / "new/model.pt").difference < 1e-4
-
-
 def weights_of(path):
     return load_checkpoint(path)["model"]
 

@@ -161,12 +161,6 @@ def test_offsets_are_an_error(tmp_path, files):
         tokenizer(["un livre", "un"], return_offsets_mapping=True)
 
 
-def test_decoding_restores_the_text(tmp_path, files):
-    tokenizer = written(tmp_path / "folder", files)
-    ids = tokenizer("le")["input_ids"]
-    assert tokenizer.decode(ids) == "".join(tokenizer.convert_ids_to_tokens(ids)).replace("▁", " ").strip()
-
-
 def test_a_dictionary_with_duplicates_is_an_error(tmp_path, files):
     model, dictionary = files
     lines = dictionary.read_text(encoding="utf-8").splitlines()

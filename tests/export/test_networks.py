@@ -9,7 +9,6 @@ from roberta_small.common.families import FAMILIES
 from roberta_small.export.transformers.networks import (
     Sizes,
     build,
-    configuration,
     converted,
     leftover,
     read_source,
@@ -21,7 +20,6 @@ from tests.support.exported_runs import (
     HEAD,
     PAD,
     dictionary_of,
-    make_masked_lm,
     padded_ids,
     stock_model,
     train_classifier,
@@ -169,28 +167,3 @@ def test_an_unsupported_activation_is_an_error(trained):
     source.arguments.activation_fn = "gelu_fast"
     with pytest.raises(UserError, match="--activation-fn gelu_fast"):
         sizes_of(source)
-
-
-def test_truncated_and_missing_checkpoints_are_errors(trained, tmp_path):
-    (tmp_path / "cut.pt").write_bytes((trained[1] / BEST).read_bytes()[:5000])
-    for name in ("cut.pt", "missing.pt"):
-        with pytest.raises(UserError, match=name):
-            read_source(tmp_path / name)
-
-
-def test_the_configuration_has_special_ids_and_class_names():
-    config = configuration(Sizes(vocabulary=50), ["neg", "pos"])
-    assert (config.bos_token_id, config.pad_token_id, config.eos_token_id) == (0, 1, 2)
-    assert config.label2id == {"neg": 0, "pos": 1}
-    assert config.layer_norm_eps == torch.nn.LayerNorm(2).eps
-
-
-def test_a_masked_lm_with_another_activation_has_other_scores_in_transformers(tmp_path):
-    """Transformers' LM head always uses gelu; verify.py detects it (test_to_transformers.py)."""
-    _, checkpoint = make_masked_lm(tmp_path, "--activation-fn", "relu")
-    source = read_source(checkpoint)
-    ids_BL = padded_ids(source.vocabulary)
-    with torch.no_grad():
-        wanted_BLV, _ = source.model()(ids_BL)
-        found_BLV = converted(source)(ids_BL, attention_mask=ids_BL != PAD).logits
-    assert (found_BLV - wanted_BLV).abs().max() > 1e-3

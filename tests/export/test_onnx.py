@@ -23,7 +23,7 @@ from roberta_small.export import onnx as to_onnx
 from roberta_small.export.__main__ import main
 from roberta_small.export.onnx import open_classifier
 from roberta_small.export.transformers.folder import load_folder
-from tests.support.exported_runs import PAD, make_masked_lm, padded_ids
+from tests.support.exported_runs import PAD, padded_ids
 
 ROOT = Path(__file__).parents[2]
 
@@ -220,7 +220,6 @@ def test_errors_name_the_file(trained, masked_lm_folder, classifier_folder, tmp_
     assert out.read_text() == "mine"
 
 
-def test_a_masked_lm_checkpoint_is_an_error(tmp_path):
-    _, checkpoint = make_masked_lm(tmp_path)
-    with pytest.raises(UserError, match=re.escape(str(checkpoint))):
-        open_classifier(checkpoint)
+def test_a_masked_lm_checkpoint_is_an_error(masked_lm):
+    with pytest.raises(UserError, match=re.escape(str(masked_lm[1]))):
+        open_classifier(masked_lm[1])

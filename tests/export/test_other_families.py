@@ -52,17 +52,22 @@ def test_of_a_model_with_the_heads_of_its_pre_training_the_encoder_is_used(tmp_p
     model = getattr(transformers, name)(AutoConfig.from_pretrained(tmp_path / "source")).eval()
     model.save_pretrained(tmp_path / "source")
     convert_back(tmp_path / "source", tmp_path / "new/model.pt")
-    ours, _ = packed_model(tmp_path / "new/model.pt")
-    ids_BL, theirs = ours_and_theirs(tmp_path / "source", tmp_path / "new/model.pt", pairs=False)
-    mask_BL = theirs["attention_mask"].bool()
-    with torch.no_grad():
-        hidden, wanted = ours(ids_BL, features_only=True)[0], model.base_model(**theirs)[0]
-    torch.testing.assert_close(hidden[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
+    assert_same_hidden_states(model.base_model, tmp_path / "source", tmp_path / "new/model.pt")
 
 
 def packed_model(checkpoint):
     """The plugin's own model with the packed encoder, and the content of the checkpoint."""
     return build_encoder(read_checkpoint(checkpoint), torch.device("cpu"), "fp32"), read_source(checkpoint)
+
+
+def assert_same_hidden_states(model, folder, checkpoint):
+    """The packed encoder computes what the model of Transformers does for all tokens but padding."""
+    ours, _ = packed_model(checkpoint)
+    ids_BL, theirs = ours_and_theirs(folder, checkpoint, pairs=False)
+    mask_BL = theirs["attention_mask"].bool()
+    with torch.no_grad():
+        found, wanted = ours(ids_BL, features_only=True)[0], model(**theirs)[0]
+    torch.testing.assert_close(found[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
 
 
 def ours_and_theirs(folder, checkpoint, pairs):
@@ -83,8 +88,9 @@ def ours_and_theirs(folder, checkpoint, pairs):
     return ours_BL, theirs
 
 
-@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
-@pytest.mark.parametrize("kind", tiny_models.KINDS)
+@pytest.mark.parametrize(
+    ("kind", "pairs"), [*((kind, False) for kind in tiny_models.KINDS), ("classifier", True)]
+)
 @pytest.mark.parametrize("family", EVERY)
 def test_hidden_states_and_logits_equal_those_of_transformers(tmp_path, family, kind, pairs):
     model = tiny_models.write(tmp_path / "source", family, kind, **(CLASSES if kind == "classifier" else {}))
@@ -159,14 +165,8 @@ def test_rows_beyond_the_tokenizer_are_dropped(tmp_path):
     tokens = len(AutoTokenizer.from_pretrained(tiny_tokenizers.bert(tmp_path / "tokenizer")))
     model = tiny_models.write(folder, "bert", "masked-lm", vocab_size=tokens + 7)
     convert_back(folder, tmp_path / "new/model.pt")
-    ours, _ = packed_model(tmp_path / "new/model.pt")
-    assert len(ours.encoder.sentence_encoder.embed_tokens.weight) == tokens
-    ids_BL, theirs = ours_and_theirs(folder, tmp_path / "new/model.pt", pairs=False)
-    with torch.no_grad():
-        wanted = model.base_model(**theirs)[0]
-        found, _ = ours(ids_BL, features_only=True)
-    mask_BL = theirs["attention_mask"].bool()
-    torch.testing.assert_close(found[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
+    assert read_checkpoint(tmp_path / "new/model.pt").vocabulary == tokens
+    assert_same_hidden_states(model.base_model, folder, tmp_path / "new/model.pt")
 
 
 def test_a_model_with_fewer_rows_than_its_tokenizer_is_an_error(tmp_path):
@@ -176,7 +176,7 @@ def test_a_model_with_fewer_rows_than_its_tokenizer_is_an_error(tmp_path):
         convert_back(folder, tmp_path / "new/model.pt")
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta"])
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
 @pytest.mark.parametrize(
     ("change", "outputs", "kind"),
     [
@@ -221,12 +221,7 @@ def test_of_a_model_for_another_task_the_encoder_is_used(tmp_path, name):
     config = json.loads((tmp_path / "source/config.json").read_text()) | {"architectures": [name]}
     (tmp_path / "source/config.json").write_text(json.dumps(config))
     convert_back(tmp_path / "source", tmp_path / "new/model.pt")
-    ours, _ = packed_model(tmp_path / "new/model.pt")
-    ids_BL, theirs = ours_and_theirs(tmp_path / "source", tmp_path / "new/model.pt", pairs=False)
-    mask_BL = theirs["attention_mask"].bool()
-    with torch.no_grad():
-        found, wanted = ours(ids_BL, features_only=True)[0], model(**theirs)[0]
-    torch.testing.assert_close(found[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
+    assert_same_hidden_states(model, tmp_path / "source", tmp_path / "new/model.pt")
 
 
 def test_an_lm_head_with_a_matrix_of_its_own_is_not_used(tmp_path):
@@ -246,12 +241,7 @@ def test_a_bare_encoder_with_an_untied_head_in_its_configuration_is_a_start(tmp_
     assert not read_architecture(found.path).untied_lm_head
     weights = load_checkpoint(found.path)["model"]
     assert torch.equal(weights[families.TIED], weights[families.TOKENS])
-    ours, _ = packed_model(found.path)
-    ids_BL, theirs = ours_and_theirs(tmp_path / "source", found.path, pairs=False)
-    mask_BL = theirs["attention_mask"].bool()
-    with torch.no_grad():
-        hidden, wanted = ours(ids_BL, features_only=True)[0], model(**theirs)[0]
-    torch.testing.assert_close(hidden[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
+    assert_same_hidden_states(model, tmp_path / "source", found.path)
 
 
 @pytest.mark.parametrize(
@@ -339,19 +329,9 @@ def test_a_classifier_with_mean_pooling_comes_back(tmp_path, family):
     tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"))
     words = [str(tmp_path / "reviews.csv"), "--tokenizer", str(folder), "--out", str(tmp_path / "data")]
     assert preprocess(["prepare", *words]) == 0
-    flags = [
-        "--init-token",
-        "0",
-        "--separator-token",
-        "2" if family == "roberta" else "-1",
-        "--keep-eos",
-        "--pooling",
-        "mean",
-        "--family",
-        family,
-    ]
-    flags += ["--layer-norm-eps", "1e-12", "--pooler-activation-fn", "relu"]
-    make_run(tmp_path / "data", tmp_path / "run", *flags, updates=2)
+    flags = f"--init-token 0 --separator-token {2 if family == 'roberta' else -1} --keep-eos --pooling mean "
+    flags += f"--family {family} --layer-norm-eps 1e-12 --pooler-activation-fn relu"
+    make_run(tmp_path / "data", tmp_path / "run", *flags.split(), updates=2)
     found = convert(tmp_path / "run", tmp_path / "folder")
     assert found.difference < 1e-5
     texts = [text for text in TEXTS if text]
@@ -400,7 +380,7 @@ def card_of(folder, family, kind):
     return card, yaml.safe_load(card.split("---\n")[1])
 
 
-@pytest.mark.parametrize("family", [family for family in EVERY if family != "flaubert"])
+@pytest.mark.parametrize("family", ["roberta", "camembert", "bert"])
 def test_the_card_of_a_masked_language_model_has_its_family_and_mask_token(tmp_path, monkeypatch, family):
     card, head = card_of(tmp_path, family, "masked-lm")
     assert head["tags"] == [family, "fairseq"]
@@ -413,7 +393,7 @@ def test_the_card_of_a_masked_language_model_has_its_family_and_mask_token(tmp_p
     exec(usage)  # the pipeline raises an error for a text without the mask token
 
 
-@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("family", ["camembert", "electra", "flaubert"])
 def test_the_card_of_a_classifier_describes_the_written_tokenizer(tmp_path, family):
     card, head = card_of(tmp_path, family, "classifier")
     assert head["tags"] == [family, "fairseq"]

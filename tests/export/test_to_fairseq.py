@@ -109,11 +109,7 @@ def change_config(folder, **changes):
         (lambda f: (f / "config.json").unlink(), "config.json: "),
         (lambda f: (f / "config.json").write_text("{"), "config.json, line 1: "),
         (lambda f: change_config(f, model_type="bert"), "weights are missing: bert."),
-        (lambda f: change_config(f, model_type="mpnet"), "'mpnet'"),
-        (lambda f: change_config(f, hidden_act="silu"), "silu"),
-        (lambda f: change_config(f, num_hidden_layers=3), "roberta.encoder.layer.2"),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pytorch_model.bin"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"\x10" * 99), "folder: "),
         (lambda f: (f / "dict.txt").unlink(), "dict.txt: "),
         (lambda f: (f / "dict.txt").write_text("▁un 1\n", encoding="utf-8"), "dict.txt: 6 "),
         (lambda f: (f / "fairseq.json").write_text("[]"), "fairseq.json: "),
@@ -139,13 +135,10 @@ def test_existing_files_are_never_overwritten(classifier_folder, tmp_path):
     assert not (tmp_path / "other.pt").exists()
 
 
-@pytest.mark.parametrize(
-    "flags", [["--data", "x"], ["--sentencepiece-model", "x"], ["--normalize-apostrophes"]]
-)
-def test_options_of_other_commands_are_errors(classifier_folder, tmp_path, capsys, flags):
+def test_options_of_other_commands_are_errors(classifier_folder, tmp_path, capsys):
     line = ["fairseq", str(classifier_folder), "--out", str(tmp_path / "m.pt")]
-    assert main([*line, *flags]) == 2
-    assert flags[0] in capsys.readouterr().err
+    assert main([*line, "--normalize-apostrophes"]) == 2
+    assert "--normalize-apostrophes" in capsys.readouterr().err
     assert not (tmp_path / "m.pt").exists()
 
 

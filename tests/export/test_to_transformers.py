@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, pipeline
+from transformers import pipeline
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
@@ -192,12 +192,6 @@ def test_different_token_ids_are_an_error(trained, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_folder_loads_without_pickles_and_tokenizer_json(classifier_folder):
-    model = AutoModelForSequenceClassification.from_pretrained(classifier_folder)
-    assert not any((classifier_folder / name).exists() for name in ("pytorch_model.bin", "tokenizer.json"))
-    assert model.config.num_labels == 2
-
-
 def error_of(arguments, capsys):
     """The error message of the command for source, target and options."""
     source, target, *options = map(str, arguments)
@@ -239,14 +233,10 @@ def test_padding_entries_of_the_dictionary_count(masked_lm, tmp_path, capsys):
     assert "--dict" in message
 
 
-def test_another_end_of_truncated_texts_is_an_error(tmp_path, capsys):
-    _, run = train_classifier(tmp_path, "--keep-eos", "--separator-token", "4")
-    assert "--separator-token 4" in error_of([run, tmp_path / "folder"], capsys)
-
-
-def test_another_init_token_is_an_error(tmp_path, capsys):
-    _, run = train_classifier(tmp_path, "--init-token", "2")
-    assert "--init-token 2" in error_of([run, tmp_path / "folder"], capsys)
+@pytest.mark.parametrize("flags", ["--keep-eos --separator-token 4", "--init-token 2"])
+def test_other_special_tokens_are_an_error(tmp_path, capsys, flags):
+    _, run = train_classifier(tmp_path, *flags.split())
+    assert flags.removeprefix("--keep-eos ") in error_of([run, tmp_path / "folder"], capsys)
 
 
 def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch, capsys):

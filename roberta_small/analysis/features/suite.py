@@ -1,6 +1,6 @@
 """Methods compared over several data sets: scores of each, mean ranks, interquartile means and a figure.
 
-The data sets are in one folder or archive (`common.suite`), or given as NAME=PATH each. Statistics over data
+The data sets are in one folder or archive (`common.run`), or given as NAME=PATH each. Statistics over data
 sets follow Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", with
 data sets as tasks.
 
@@ -31,7 +31,7 @@ from roberta_small.analysis.scoring import BEST, choose_subsets, summarize
 from roberta_small.analysis.selection import Selection, choose_metrics, found_runs
 from roberta_small.analysis.style import finish, group_styles, legend_below, literal, paper_inches, wrap
 from roberta_small.common import archive, metrics
-from roberta_small.common import suite as layout
+from roberta_small.common import run as layout
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.metrics import label, number
 from roberta_small.common.run import split_arm
@@ -57,7 +57,7 @@ def find_data_sets(words: Iterable[str]) -> dict[str, str]:
     """Name -> folder or archive of each data set, from NAME=PATH and from folders of suites.
 
     Raises `UserError` for a folder that is not that of a suite, for fewer than two data sets, and as
-    `common.suite.split_named`.
+    `common.run.split_named`.
     """
     found: dict[str, str] = {}
     for word in words:

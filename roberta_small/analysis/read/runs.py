@@ -203,7 +203,7 @@ def _selecting_metric(recipe_flags: list[str] | None) -> str | None:
 
 
 def _data_sets(runs: Sequence[LoggedRun], root: Path) -> list[str]:
-    """The data sets of the runs if `root` is the folder of a suite (`common.suite`), else nothing."""
+    """The data sets of the runs if `root` is the folder of a suite (`common.run`), else nothing."""
     paths = [run.folder.relative_to(root).parts for run in runs if run.named_by == manifest.NAME]
     return sorted({parts[0] for parts in paths if len(parts) == SUITE_DEPTH})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from roberta_small.common.label_kinds import REGRESSION
-from roberta_small.common.metrics.registry import Metric, register
+from roberta_small.common.metrics import Metric, register
 from roberta_small.common.metrics.sums import (
     Array,
     Counts,
@@ -158,80 +158,59 @@ def _ranks(values_N: Array, weights_DN: Array) -> Array:
     return middle_DG[:, group_N]
 
 
-register(
+for _metric in (
     Metric(
-        "accuracy",
-        higher_is_better=True,
-        unit="%",
-        digits=2,
-        from_confusion=accuracy,
-        description="percent",
-    )
-)
-register(
+        "accuracy", higher_is_better=True, unit="%", digits=2, from_confusion=accuracy, description="percent"
+    ),
     Metric(
         "macro_f1",
         higher_is_better=True,
         from_confusion=macro_f1,
         heading="macro-F1",
         description="mean F1 of the classes that occur or are predicted",
-    )
-)
-register(
+    ),
     Metric(
         "mcc",
         higher_is_better=True,
         from_confusion=mcc,
         heading="MCC",
         description="Matthews correlation; 0 if all labels or all predictions are of one class",
-    )
-)
-register(
+    ),
     Metric(
         "auroc",
         higher_is_better=True,
         from_predictions=auroc,
         heading="AUROC",
         description="two classes: area under the ROC curve; more: mean of each class against the rest",
-    )
-)
-register(
+    ),
     Metric(
         "brier",
         higher_is_better=False,
         from_predictions=brier,
         heading="Brier",
         description="mean squared error summed over the classes, 0 to 2",
-    )
-)
-register(
+    ),
     Metric(
         "calibration_error",
         higher_is_better=False,
         from_predictions=calibration_error,
         heading=ECE,
         description=f"expected calibration error, {BINS} bins of equal width of the top probability",
-    )
-)
-register(
+    ),
     Metric(
         "micro_f1",
         higher_is_better=True,
         from_counts=micro_f1,
         heading="micro-F1",
         description="F1 over all pairs of an example and a class",
-    )
-)
-register(
+    ),
     Metric(
         "macro_f1",
         higher_is_better=True,
         from_counts=macro_f1_of_labels,
         heading="macro-F1",
         description="mean F1 of the classes that occur or are predicted",
-    )
-)
-register(
+    ),
     Metric(
         "subset_accuracy",
         higher_is_better=True,
@@ -239,18 +218,14 @@ register(
         digits=2,
         from_counts=subset_accuracy,
         description="percentage of examples of which all classes are predicted correctly",
-    )
-)
-register(
+    ),
     Metric(
         "pearson",
         higher_is_better=True,
         from_moments=pearson,
         heading="Pearson",
         description="Pearson correlation; 0 if all labels or all predicted values are equal",
-    )
-)
-register(
+    ),
     Metric(
         "spearman",
         higher_is_better=True,
@@ -258,14 +233,13 @@ register(
         kind=REGRESSION,
         heading="Spearman",
         description="Spearman correlation; equal values have their mean rank",
-    )
-)
-register(
+    ),
     Metric(
         "rmse",
         higher_is_better=False,
         from_moments=rmse,
         heading="RMSE",
         description="root of the mean squared error, in the unit of the labels",
-    )
-)
+    ),
+):
+    register(_metric)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +16,6 @@ from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LAB
 
 Array = NDArray[np.float64]
 Counts = Array | NDArray[np.integer]
-
-
-class TestSet(Protocol):
-    """N examples with their labels and what is predicted for them."""
-
-    @property
-    def count(self) -> int:
-        """N."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """The kind of the labels, one of `KINDS`."""
-        ...
-
-    @property
-    def cells(self) -> int:
-        """Number of elements of the statistics of one weighting."""
-        ...
-
-    def statistics(self, weights_DN: Array) -> Any:
-        """The sums of which the logged metrics of this kind are functions, for each weighting."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,17 +70,6 @@ class LabelCounts:
         """(...,): number of examples."""
         return np.asarray(self.cells[..., 0, :].sum(axis=-1), dtype=float)
 
-    @classmethod
-    def of(
-        cls, targets_NK: NDArray[np.bool_], predicted_NK: NDArray[np.bool_], weights_DN: Array
-    ) -> LabelCounts:
-        """The sums for each weighting, cells (D, K, 4)."""
-        both = (targets_NK, ~targets_NK, targets_NK, ~targets_NK)
-        guessed = (predicted_NK, predicted_NK, ~predicted_NK, ~predicted_NK)
-        sums = [weights_DN @ (a & b).astype(float) for a, b in zip(both, guessed, strict=True)]
-        exact_N = (targets_NK == predicted_NK).all(axis=1)
-        return cls(np.stack(sums, axis=-1), weights_DN @ exact_N.astype(float))
-
 
 @dataclass(frozen=True, eq=False)
 class ScoredLabels:
@@ -129,8 +94,12 @@ class ScoredLabels:
         return 4 * self.targets.shape[1]
 
     def statistics(self, weights_DN: Array) -> LabelCounts:
-        """The counts for each weighting."""
-        return LabelCounts.of(self.targets, self.predicted, weights_DN)
+        """The counts for each weighting, cells (D, K, 4)."""
+        true, guessed = self.targets, self.predicted
+        cells = (true & guessed, ~true & guessed, true & ~guessed, ~true & ~guessed)
+        exact_N = (true == guessed).all(axis=1)
+        counts = np.stack([weights_DN @ cell_NK.astype(float) for cell_NK in cells], axis=-1)
+        return LabelCounts(counts, weights_DN @ exact_N.astype(float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +111,6 @@ class Moments:
 
     sums: Array
     """(..., 6): of 1, t, p, t², p² and t·p."""
-
-    @classmethod
-    def of(cls, targets_N: Array, values_N: Array, weights_DN: Array) -> Moments:
-        """The sums for each weighting, (D, 6), of differences from the mean label."""
-        t, p = (np.asarray(x, dtype=float) - np.mean(targets_N) for x in (targets_N, values_N))
-        return cls(weights_DN @ np.stack([np.ones_like(t), t, p, t * t, p * p, t * p], axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +130,20 @@ class ScoredValues:
         return len(self.targets)
 
     def statistics(self, weights_DN: Array) -> Moments:
-        """The moments for each weighting."""
-        return Moments.of(self.targets, self.values, weights_DN)
+        """The moments for each weighting, (D, 6), of differences from the mean label."""
+        t, p = (np.asarray(x, dtype=float) - np.mean(self.targets) for x in (self.targets, self.values))
+        return Moments(weights_DN @ np.stack([np.ones_like(t), t, p, t * t, p * p, t * p], axis=1))
 
 
-def scored(labels: Labels, targets: Targets, outputs_NK: Array) -> Scored | ScoredLabels | ScoredValues:
+TestSet = Scored | ScoredLabels | ScoredValues
+"""N examples with their labels and what is predicted for them.
+
+`kind` is the kind of the labels, `count` N, `statistics(weights_DN)` the sums of which the logged metrics of
+this kind are functions, for each weighting, and `cells` the number of their elements for one of them.
+"""
+
+
+def scored(labels: Labels, targets: Targets, outputs_NK: Array) -> TestSet:
     """The test set of N examples with outputs of `Labels.outputs`."""
     if labels.kind.name == MULTI_LABEL:
         return ScoredLabels(targets, outputs_NK, labels.assigned(outputs_NK))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from roberta_small.common.cli import positive, positive_number
 from roberta_small.common.errors import UserError
-from roberta_small.common.sizes import CPU
+from roberta_small.common.hardware import CPU
 from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
 from roberta_small.eval.origin import GRAPH, MODELS, RunCheckpoint, find_runs
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common import cpu
+from roberta_small.common import hardware
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import ValuePrediction, from_outputs
-from roberta_small.common.ranking import rank
+from roberta_small.common.run import rank
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
 from roberta_small.eval.graph import GraphModel
 from roberta_small.eval.serve.batching import Result, Worker
@@ -36,7 +36,7 @@ class Models:
         infos: name -> description, of each classifier and of the ensemble.
         unexplained: name -> reason, of the models whose predictions cannot be explained.
         default: the model of a request that names none: the only one; of several groups of runs, that of the
-            best validation (`common.ranking`); otherwise the ensemble, or None.
+            best validation (`common.run`); otherwise the ensemble, or None.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Models:
             self.unexplained[ENSEMBLE] = f"not with the ensemble; choose one of {', '.join(self._members)}"
             self.default = self.default or ENSEMBLE
         torch = sys.modules.get("torch")  # absent with ONNX files only
-        threads = cpu.usable_cores() if torch is None else torch.get_num_threads()
+        threads = hardware.usable_cores() if torch is None else torch.get_num_threads()
         # As many models compute at a time as there are cores for their threads.
-        turns = threading.Semaphore(max(1, cpu.usable_cores() // threads))
+        turns = threading.Semaphore(max(1, hardware.usable_cores() // threads))
         self.workers = {
             one.model.run.name: Worker(one, max_tokens=max_tokens, max_waiting=max_waiting, turns=turns)
             for one in classifiers

@@ -15,9 +15,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.binary_index import read_sizes
 from roberta_small.common.cli import SettingsParser, integer
-from roberta_small.common.data_folder import shards_of
+from roberta_small.common.data_folder import read_sizes, shards_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, read_object, shown_path
 from roberta_small.common.run import Run

@@ -39,7 +39,7 @@ from tqdm import tqdm
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, atomic_write, read_object, sha256
-from roberta_small.common.sizes import sizes_of
+from roberta_small.common.hardware import sizes_of
 from roberta_small.common.tables import duration
 from roberta_small.eval.model import open_model
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from roberta_small.common.cli import nearest
-from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
-from roberta_small.common.sizes import CPU, GPU
+from roberta_small.common.hardware import CPU, GPU, usable_cores
 
 LM_WORKERS = 8
 """Processes that make batches of a language model for a GPU: 32 blocks of 256 tokens take one 7 ms."""

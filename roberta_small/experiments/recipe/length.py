@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_small.common.binary_index import read_header, read_sizes
+from roberta_small.common.data_folder import read_header, read_sizes
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe.recipe import MIN_UPDATES, Recipe
 

@@ -20,7 +20,6 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,7 +124,13 @@ def write_tokenizer(
     }
     files = {key: str(folder / name) for key, name in TOKENIZER_FILES.items()}
     tokenizer = PieceTokenizer(**settings | files)
-    _check_vocabulary(Path(dictionary), words, tokenizer)
+    known = tokenizer.get_vocab()
+    for symbol, index in ({MASK: len(words)} | words.index).items():
+        if known.get(symbol) != index:
+            raise UserError(
+                f"{dictionary}: '{symbol}' has id {index} in fairseq, but {known.get(symbol, 'none')} in "
+                "Transformers; use a dictionary without duplicates and without white space in its symbols"
+            )
     config = {
         # The class without trust_remote_code. The standard one cannot normalize apostrophes.
         "tokenizer_class": PieceTokenizer.__name__ if text_format.normalize_apostrophes else STANDARD,
@@ -163,18 +168,6 @@ def write_transformers_tokenizer(
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     shutil.copyfile(dictionary, folder / "dict.txt")
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-
-
-def _check_vocabulary(path: Path, words: fairseq_dictionary.Dictionary, tokenizer: PieceTokenizer) -> None:
-    wanted = dict(words.index)
-    wanted.setdefault(MASK, len(words))
-    found = tokenizer.get_vocab()
-    for symbol, index in wanted.items():
-        if found.get(symbol) != index:
-            raise UserError(
-                f"{path}: '{symbol}' has id {index} in fairseq, but {found.get(symbol, 'none')} in "
-                "Transformers; use a dictionary without duplicates and without white space in its symbols"
-            )
 
 
 @dataclass(frozen=True)
@@ -288,10 +281,20 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
             f"{folder}: no weights (model.safetensors or pytorch_model.bin); download or save the model again"
         )
     model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
-    if kind == family.classes[0] and (reason := _without_lm_head(model, report["missing_keys"])):
-        if reason == UNTIED:
-            notes = (*notes, reason)
-        kind = family.classes[2]
+    if kind == family.classes[0]:
+        complete = all(name.startswith(f"{model.base_model_prefix}.") for name in report["missing_keys"])
+        outputs: Any = model.get_output_embeddings()
+        inputs: Any = model.get_input_embeddings()
+        untied = model.config.tie_word_embeddings is False and (
+            outputs is None or not torch.equal(outputs.weight, inputs.weight)
+        )
+        if complete and untied:
+            notes = (
+                *notes,
+                "the LM head is not used, because its matrix is not that of the token embeddings",
+            )
+        kind = family.classes[0 if complete and not untied else 2]
+    if kind != type(model).__name__:
         model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
     is_encoder = kind == family.classes[2]
     missing = sorted(report["missing_keys"])
@@ -301,22 +304,6 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
     if is_encoder:
         unused |= {name for name in model.state_dict() if POOLER in name and name not in missing}
     return Loaded(model.eval(), family, tuple(sorted(unused)), notes)
-
-
-UNTIED = "the LM head is not used, because its matrix is not that of the token embeddings"
-
-
-def _without_lm_head(model: PreTrainedModel, missing: Iterable[str]) -> str | None:
-    """Why the LM head of a model cannot be used; None if it can."""
-    encoder = f"{model.base_model_prefix}."
-    if any(not name.startswith(encoder) for name in missing):
-        return "the folder has none"
-    if model.config.tie_word_embeddings is False:
-        outputs: Any = model.get_output_embeddings()
-        inputs: Any = model.get_input_embeddings()
-        if outputs is None or not torch.equal(outputs.weight, inputs.weight):
-            return UNTIED
-    return None
 
 
 def _read(
@@ -352,12 +339,6 @@ def _read(
         ) from None
 
 
-def class_names(model: PreTrainedModel) -> list[str]:
-    """Names of the outputs in the configuration, in the order of the logits."""
-    names = {int(k): name for k, name in (model.config.id2label or {}).items()}
-    return [names[k] for k in sorted(names)]
-
-
 def describe_labels(model: PreTrainedModel, labels: Labels) -> None:
     """Write what the logits of a classifier mean into its configuration: kind, and scaling of numbers.
 
@@ -376,7 +357,8 @@ def labels_of(model: PreTrainedModel) -> Labels:
     config = model.config.to_dict()
     kind = families.kind_of_labels(config) or KINDS[SINGLE_LABEL]
     if kind.has_classes:
-        return Labels(kind, tuple(class_names(model)))
+        names = {int(k): name for k, name in (model.config.id2label or {}).items()}
+        return Labels(kind, tuple(names[k] for k in sorted(names)))
     record = config.get(SCALING)
     return Labels(kind, scaling=Scaling() if record is None else Scaling.from_record(record, "config.json"))
 

@@ -128,11 +128,25 @@ def read_source(path: str | os.PathLike[str]) -> Source:
 
 def source_of(checkpoint: Checkpoint) -> Source:
     """The content of a checkpoint as that of a RoBERTa; errors as for `read_source`."""
-    path = checkpoint.path
-    arguments = _arguments(path, checkpoint.arguments)
+    path, arguments = checkpoint.path, checkpoint.arguments
+    if (name := arch_name(arguments)) not in ARCHITECTURES:
+        raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
+    for name, (value, what) in REQUIRED.items():
+        if getattr(arguments, name, value) != value:
+            raise UserError(f"{path}: trained with {what}, which Transformers does not support")
     if checkpoint.vocabulary is None:
         raise UserError(f"{path}: no token embeddings, so not a RoBERTa; use a fairseq checkpoint")
-    head, classes = _head(path, checkpoint.weights)
+    heads = {key.removeprefix(HEADS).split(".")[0] for key in checkpoint.weights if key.startswith(HEADS)}
+    if len(heads) > 1:
+        raise UserError(
+            f"{path}: {len(heads)} classification heads ({', '.join(sorted(heads))}); use a file with one"
+        )
+    head, classes = heads.pop() if heads else None, None
+    if head is not None:
+        out = checkpoint.weights.get(f"{HEADS}{head}.out_proj.weight")
+        if out is None:
+            raise UserError(f"{path}: {HEADS}{head}.out_proj.weight is missing; copy the file again")
+        classes = len(out)
     try:
         model = model_of(arguments, checkpoint.vocabulary, head, classes)
         weights = dict(checkpoint.weights)
@@ -141,18 +155,20 @@ def source_of(checkpoint: Checkpoint) -> Source:
         weights |= missing_weights(weights, model, LM_HEAD)
         model.load_state_dict(weights)
     except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{path}: the weights do not match the stored arguments ({_short(error)}); "
-            "use a file that fairseq wrote"
+            f"{path}: the weights do not match the stored arguments ({reason}); use a file that fairseq wrote"
         ) from None
     labels = (checkpoint.class_names, has_lm_head, checkpoint.kind, checkpoint.scaling)
     source = Source(path, model.args, weights, head, *labels)
-    _check_head(source)
+    activation = getattr(source.arguments, "pooler_activation_fn", "tanh")
+    # The classifier of the mean of all tokens is a class of this project, with any activation.
+    if head is not None and not source.pools_by_mean and activation != source.family.pooler_activation:
+        raise UserError(
+            f"{path}: trained with --pooler-activation-fn {activation}, but the classification head of "
+            f"Transformers' {source.family.classes[1]} has {source.family.pooler_activation}"
+        )
     return source
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 def family_of(arguments: Any) -> Family:
@@ -163,41 +179,6 @@ def family_of(arguments: Any) -> Family:
 def has_token_types(arguments: Any) -> bool:
     """Whether the arguments of a model give the second text of a pair a token type of its own."""
     return bool(getattr(arguments, "token_types", False))
-
-
-def _arguments(path: Path, arguments: argparse.Namespace) -> argparse.Namespace:
-    if (name := arch_name(arguments)) not in ARCHITECTURES:
-        raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
-    for name, (value, what) in REQUIRED.items():
-        if getattr(arguments, name, value) != value:
-            raise UserError(f"{path}: trained with {what}, which Transformers does not support")
-    return arguments
-
-
-def _check_head(source: Source) -> None:
-    """Raise `UserError` if the head is not that of the family in Transformers."""
-    if source.pools_by_mean:
-        return  # a class of this project
-    ours = getattr(source.arguments, "pooler_activation_fn", "tanh")
-    if source.head is not None and ours != source.family.pooler_activation:
-        raise UserError(
-            f"{source.path}: trained with --pooler-activation-fn {ours}, but the classification head of "
-            f"Transformers' {source.family.classes[1]} has {source.family.pooler_activation}"
-        )
-
-
-def _head(path: Path, weights: dict[str, Tensor]) -> tuple[str | None, int | None]:
-    names = sorted({key.removeprefix(HEADS).split(".")[0] for key in weights if key.startswith(HEADS)})
-    if len(names) > 1:
-        raise UserError(
-            f"{path}: {len(names)} classification heads ({', '.join(names)}); use a file with one"
-        )
-    if not names:
-        return None, None
-    out = weights.get(f"{HEADS}{names[0]}.out_proj.weight")
-    if out is None:
-        raise UserError(f"{path}: {HEADS}{names[0]}.out_proj.weight is missing; copy the file again")
-    return names[0], len(out)
 
 
 def model_of(
@@ -337,15 +318,7 @@ def build(
 
 def special_ids(task: Any) -> Special:
     """--init-token and --separator-token of the configuration of a task, or of an `InputFormat`."""
-    return _special(task.init_token, task.separator_token)
-
-
-def configured_ids(config: PreTrainedConfig) -> Special:
-    """The special ids in a configuration of Transformers, for a model whose tokenizer is unknown."""
-    return _special(config.bos_token_id, config.eos_token_id)
-
-
-def _special(init: int | None, separator: int | None) -> Special:
+    init, separator = task.init_token, task.separator_token
     return BOS if init is None else init, EOS if separator is None else separator
 
 

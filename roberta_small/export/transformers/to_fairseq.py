@@ -26,7 +26,7 @@ from fairseq.models.roberta.model import RobertaModel
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
@@ -45,7 +45,6 @@ from roberta_small.export.transformers.folder import (
 from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
 from roberta_small.export.transformers.networks import (
     Special,
-    configured_ids,
     encoder_config,
     longest_input,
     model_of,
@@ -62,7 +61,7 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     load_dictionary,
 )
-from roberta_small.preprocess.dictionary import MASK, NO_SEPARATOR
+from roberta_small.preprocess.dictionary import BOS, EOS, MASK, NO_SEPARATOR
 from roberta_small.preprocess.tokenization.choice import FOLDER as TOKENIZER
 from roberta_small.preprocess.tokenization.choice import MODEL as SENTENCEPIECE
 from roberta_small.preprocess.tokenization.choice import beside
@@ -147,9 +146,11 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     other = Counterpart(model, family, vocabulary.order, token_types)
 
     labels = labels_of(model) if loaded.is_classifier else None
-    special = vocabulary.special or configured_ids(config)
+    begin, end = config.bos_token_id, config.eos_token_id
+    special = vocabulary.special or (BOS if begin is None else begin, EOS if end is None else end)
     pooling, notes = _pooling(folder) if labels is None else ("first", ())
-    notes += _projection(folder)
+    if any(name.endswith(".Dense") for name in _modules(folder)):  # as LaBSE
+        notes += (f"{MODULES}: the dense layer after pooling is not used",)
     head_activation = family.pooler_activation
     if loaded.pools_by_mean:
         pooling, head_activation = "mean", model.config.pooler_activation
@@ -162,7 +163,8 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
         (special[0], special[1] if separates else NO_SEPARATOR),
         pooling,
         head_activation,
-        _ffn(family, model),
+        # Not every configuration has the width of the feed-forward network.
+        len(model.base_model.get_parameter(f"{family.layer['fc1'].format(0)}.weight")),
         token_types=token_types,
     )
     if loaded.pools_by_mean:
@@ -179,25 +181,24 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
         raise UserError(
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
         )
-    _write_vocabulary(output.parent, vocabulary)
-    task_state = None if labels is None else _task_state(vocabulary.dictionary, labels)
+    atomic_write(output.parent / "dict.txt", vocabulary.content)
+    if vocabulary.sentencepiece is not None:
+        atomic_write(output.parent / SENTENCEPIECE, vocabulary.sentencepiece)
+    if encoder is not None:
+        with atomic_folder(output.parent / TOKENIZER) as place:
+            encoder.save(place)
+    task_state: dict[str, Any] | None = None
+    if labels is not None:
+        digest = dictionary_digest(vocabulary.dictionary.symbols)
+        recorded: dict[str, Any] = {"dictionary_sha256": digest, "class_names": list(labels.classes)}
+        if not labels.kind.has_classes:
+            recorded[SCALING] = labels.scaling.record()
+        task_state = {SentenceClassificationTask.__name__: recorded}
     if thresholds := read_thresholds(folder):
         write_thresholds(output.parent, thresholds)
     with atomic_open(output, "wb") as stream:
         torch.save(bare_state(dict(network.state_dict()), cfg, task_state), stream)
     return LogitVerification(difference, new, loaded.unused, (*loaded.notes, *notes))
-
-
-def _activation(config: PreTrainedConfig, family: Family) -> str:
-    """Transformers' name of the activation in the layers of a model."""
-    entry = family.settings.get("activation")
-    return "gelu" if entry is None else str(getattr(config, entry))
-
-
-def _ffn(family: Family, model: PreTrainedModel) -> int:
-    """The width of the feed-forward network, which not every configuration has."""
-    name = family.layer["fc1"].format(0)
-    return len(model.base_model.get_parameter(f"{name}.weight"))
 
 
 def _pooling(folder: Path) -> tuple[str, tuple[str, ...]]:
@@ -218,16 +219,14 @@ def _pooling(folder: Path) -> tuple[str, tuple[str, ...]]:
     return "first", (f"{POOLING}: not by the mean or the first token, so --pooling first is used",)
 
 
-def _projection(folder: Path) -> tuple[str, ...]:
-    """A note if a sentence encoder, as LaBSE, has a layer after pooling, which is not converted."""
+def _modules(folder: Path) -> list[str]:
+    """The types of the layers of a sentence encoder."""
     path = folder / MODULES
     try:
         modules = json.loads(path.read_bytes()) if path.is_file() else []
-        types = [str(module["type"]) for module in modules]
+        return [str(module["type"]) for module in modules]
     except (ValueError, TypeError, KeyError):
         raise UserError(f"{path}: malformed; download the model again") from None
-    dense = any(name.endswith(".Dense") for name in types)
-    return (f"{MODULES}: the dense layer after pooling is not used",) if dense else ()
 
 
 def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> Vocabulary:
@@ -260,19 +259,15 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
             f"{path}: not the vocabulary of the tokenizer in {folder}; remove the file of the two that does "
             "not belong to the model"
         )
-    special = None if encoder is None else (encoder.init_token, encoder.separator_token)
-    return Vocabulary(words, content, special, encoder, _sentencepiece(folder) if encoder is None else None)
-
-
-def _sentencepiece(folder: Path) -> bytes | None:
-    """The SentencePiece model in a folder of `export transformers`; None if apostrophes are normalized first.
-
-    A checkpoint with only the model beside it would be given text with other apostrophes than in training.
-    """
-    model, config = folder / SENTENCEPIECE, folder / TOKENIZER_CONFIG
-    if config.is_file() and read_object(config, "save the tokenizer again").get("normalize_apostrophes"):
-        return None
-    return model.read_bytes() if model.is_file() else None
+    if encoder is not None:
+        return Vocabulary(words, content, (encoder.init_token, encoder.separator_token), encoder)
+    # With the SentencePiece model alone, apostrophes would not be normalized as in training.
+    model, settings = folder / SENTENCEPIECE, folder / TOKENIZER_CONFIG
+    normalizes = settings.is_file() and read_object(settings, "save the tokenizer again").get(
+        "normalize_apostrophes"
+    )
+    found_model = None if normalizes or not model.is_file() else model.read_bytes()
+    return Vocabulary(words, content, None, sentencepiece=found_model)
 
 
 def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
@@ -286,15 +281,6 @@ def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
         return
     if TransformersEncoder(str(path)).dictionary.symbols != encoder.dictionary.symbols:
         raise UserError(f"{path}: not the tokenizer of the model; write to another folder")
-
-
-def _write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
-    atomic_write(folder / "dict.txt", vocabulary.content)
-    if vocabulary.sentencepiece is not None:
-        atomic_write(folder / SENTENCEPIECE, vocabulary.sentencepiece)
-    if vocabulary.encoder is not None:
-        with atomic_folder(folder / TOKENIZER) as new:
-            vocabulary.encoder.save(new)
 
 
 def _configuration(
@@ -311,6 +297,7 @@ def _configuration(
 ) -> dict[str, Any]:
     """The configuration that fairseq-train would write for these sizes."""
     values = {name: getattr(config, entry) for name, entry in family.settings.items()}
+    activation = ACTIVATIONS[str(values.get("activation", "gelu"))]
     longest = longest_input(config)
     pooler = values["dropout"] if values["pooler_dropout"] is None else values["pooler_dropout"]
     flags = {
@@ -324,7 +311,7 @@ def _configuration(
         "attention-dropout": values["attention_dropout"],
         "activation-dropout": carried.activation_dropout,
         "pooler-dropout": pooler,
-        "activation-fn": ACTIVATIONS[_activation(config, family)],
+        "activation-fn": activation,
         "pooler-activation-fn": head_activation,
         "precision": "fp32",
         "pooling": pooling,
@@ -400,14 +387,3 @@ def _network(
     if wrong := [key for key in missing if not key.startswith(UNUSED)] + sorted(unexpected):
         raise RuntimeError(f"{folder}: fairseq's RoBERTa and Transformers' differ in {', '.join(wrong)}")
     return network.eval(), tuple(key for key in missing if key.startswith(LM_HEAD))
-
-
-def _task_state(words: Dictionary, labels: Labels) -> dict[str, Any]:
-    """What the task of a classifier records in a checkpoint."""
-    recorded: dict[str, Any] = {
-        "dictionary_sha256": dictionary_digest(words.symbols),
-        "class_names": list(labels.classes),
-    }
-    if not labels.kind.has_classes:
-        recorded[SCALING] = labels.scaling.record()
-    return {SentenceClassificationTask.__name__: recorded}

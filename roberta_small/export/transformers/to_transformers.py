@@ -18,7 +18,7 @@ from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.files import atomic_folder, atomic_write
-from roberta_small.common.label_kinds import SCALING
+from roberta_small.common.label_kinds import SCALING, SINGLE_LABEL
 from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.model import Model, open_model
@@ -48,11 +48,12 @@ TASKS = {True: "text-classification", False: "fill-mask"}
 def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Verification:
     """Write the run or checkpoint `source` to the folder `output`; `options` as for `open_model`.
 
-    Raises `UserError` and writes nothing if `output` exists, if a file is missing or does not belong to the
-    checkpoint, if Transformers does not support the model or its input, and if ids or logits differ from
-    fairseq's.
+    Raises `UserError` and writes nothing if `output` exists and is not an empty folder, if a file is missing
+    or does not belong to the checkpoint, if Transformers does not support the model or its input, and if ids
+    or logits differ from fairseq's.
     """
-    check_absent(output)
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise UserError(f"{output}: already exists; choose another name or delete it")
     origin = open_model(source, **options)
     content = source_of(origin.checkpoint)
     tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
@@ -122,12 +123,6 @@ def text_format_of(origin: Model) -> TextFormat:
         normalize_apostrophes=origin.normalize_apostrophes,
         plain_text=origin.checkpoint.is_classifier,
     )
-
-
-def check_absent(output: Path) -> None:
-    """Raise `UserError` if `output` exists, unless it is an empty folder."""
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise UserError(f"{output}: already exists; choose another name or delete it")
 
 
 def model_card(origin: Model, source: Source, verification: Verification, parameters: int, name: str) -> str:
@@ -205,55 +200,42 @@ def _provenance(origin: Model, source: Source) -> list[str]:
             lines.append(f"initial weights: SHA-256 `{start['sha256']}`")
     lines.append(f"dictionary: {source.vocabulary:,} entries, SHA-256 `{digests['dictionary']}`")
     if isinstance(origin.encoder, TransformersEncoder):
-        lines.append(f"tokenizer: {_tokenizer(origin, origin.encoder)}")
+        found = f"tokenizer: Transformers' `{type(origin.encoder.tokenizer).__name__}`, with the same ids"
+        if origin.checkpoint.is_classifier:  # what `write_transformers_tokenizer` changed
+            how = "`split_special_tokens`"
+            if has_divided_names(origin.encoder.tokenizer):
+                how = (
+                    f"an additional pre-tokenizer in tokenizer.json, which the class `{GENERAL_CLASS}` loads"
+                )
+            found += f"; names of special tokens in a text are read as text ({how})"
+        lines.append(found)
     else:
         lines.append(f"SentencePiece model: SHA-256 `{digests['sentencepiece_model']}`")
     return lines
 
 
-def _tokenizer(origin: Model, encoder: TransformersEncoder) -> str:
-    """The tokenizer of training, and what `write_transformers_tokenizer` changed."""
-    found = f"Transformers' `{type(encoder.tokenizer).__name__}`"
-    if not origin.checkpoint.is_classifier:
-        return f"{found}, with the same ids"
-    how = "`split_special_tokens`"
-    if has_divided_names(encoder.tokenizer):
-        how = f"an additional pre-tokenizer in tokenizer.json, which the class `{GENERAL_CLASS}` loads"
-    return f"{found}, with the same ids; names of special tokens in a text are read as text ({how})"
-
-
 def _quality(origin: Model) -> list[str]:
-    lines = [line for split in ("valid", "test") if (line := _accuracy(origin.run.folder, split)) is not None]
+    """The accuracy of prediction files, for other kinds of labels all metrics; otherwise what was logged."""
+    lines = []
+    for split in ("valid", "test"):
+        path = origin.run.folder / predictions.file_name(split)
+        found = [one for one in predictions.read_any(path) if one.known] if path.is_file() else []
+        if not found:
+            continue
+        arrays = predictions.to_arrays(found)
+        test_set = scored(arrays.labels, arrays.targets, arrays.outputs)
+        ones = np.ones((1, test_set.count))
+        if test_set.kind == SINGLE_LABEL:
+            accuracy = float(metrics_of(SINGLE_LABEL)["accuracy"].measure(test_set, ones)[0])
+            lines.append(f"accuracy on {split}: {accuracy:.2f} % of {len(found):,} sentences")
+            continue
+        values = [
+            (name, metric.measure(test_set, ones)[0]) for name, metric in metrics_of(test_set.kind).items()
+        ]
+        listed = ", ".join(f"{label(name)} {number(float(value), name)}" for name, value in values)
+        lines.append(f"{split}, {len(found):,} sentences: {listed}")
     lines = lines or _logged(origin.run.folder)
     return lines or ["not known: the run has neither prediction files nor logs with accuracies"]
-
-
-def _accuracy(folder: Path, split: str) -> str | None:
-    path = folder / predictions.file_name(split)
-    if not path.is_file():
-        return None
-    every = predictions.read_any(path)
-    found = [prediction for prediction in every if isinstance(prediction, predictions.Prediction)]
-    if not found:
-        return _other_metrics([prediction for prediction in every if prediction.known], split)
-    correct = [prediction.correct for prediction in found if prediction.correct is not None]
-    if not correct:
-        return None
-    return f"accuracy on {split}: {100 * sum(correct) / len(correct):.2f} % of {len(correct):,} sentences"
-
-
-def _other_metrics(found: list[predictions.AnyPrediction], split: str) -> str | None:
-    """The metrics of multi-label predictions or of a regression."""
-    if not found:
-        return None
-    arrays = predictions.to_arrays(found)
-    test_set = scored(arrays.labels, arrays.targets, arrays.outputs)
-    ones = np.ones((1, test_set.count))
-    values = {
-        name: float(metric.measure(test_set, ones)[0]) for name, metric in metrics_of(test_set.kind).items()
-    }
-    listed = ", ".join(f"{label(name)} {number(value, name)}" for name, value in values.items())
-    return f"{split}, {len(found):,} sentences: {listed}"
 
 
 def _logged(folder: Path) -> list[str]:

@@ -80,20 +80,16 @@ class Verification:
 
     def __str__(self) -> str:
         """Two lines: ids and logits."""
+        equal, rest = self.standard, ""
+        if self.own_code:
+            equal, rest = self.texts, f"; {self.standard:,} without trust_remote_code"
+        elif truncated := self.texts - self.standard:
+            rest = f"; {truncated:,} truncated differently than in training"
         return (
-            f"{self._ids()}\nlogits: {self.sentences} sentences and {RANDOM_ROWS} rows of random ids, "
+            f"ids: {equal:,} of {self.texts:,} texts equal ({self.where}){rest}\n"
+            f"logits: {self.sentences} sentences and {RANDOM_ROWS} rows of random ids, "
             f"largest difference {self.difference:.1e} (at most {TOLERANCE:.0e})"
         )
-
-    def _ids(self) -> str:
-        if self.own_code:
-            return (
-                f"ids: {self.texts:,} of {self.texts:,} texts equal ({self.where}); {self.standard:,} "
-                "without trust_remote_code"
-            )
-        truncated = self.texts - self.standard
-        rest = f"; {truncated:,} truncated differently than in training" if truncated else ""
-        return f"ids: {self.standard:,} of {self.texts:,} texts equal ({self.where}){rest}"
 
 
 def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other: Counterpart) -> Verification:
@@ -117,7 +113,11 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
             np.array_equal(*pair)
             for pair in zip(tokenized(plain, examples, other.order), examples.rows, strict=True)
         )
-    chosen = chosen_rows(examples.rows, LM_SENTENCES if source.head is None else SENTENCES)
+    # Rows at equal distances, and the longest.
+    count, known = LM_SENTENCES if source.head is None else SENTENCES, examples.rows
+    numbers = set(np.linspace(0, len(known) - 1, min(count, len(known))).astype(int).tolist())
+    numbers.add(int(np.argmax([len(row) for row in known])))
+    chosen = [known[number] for number in sorted(numbers)]
     sentences = len(chosen)
     vocabulary = source.vocabulary if other.order is None else len(other.order)
     chosen += random_rows(
@@ -139,21 +139,28 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
 def find_examples(origin: Model) -> Examples:
     """The raw texts of the data with their ids in training; sample sentences if there is no raw text."""
     classifier = origin.checkpoint.is_classifier
+    texts: list[Text]
+    rows: list[Ids]
     if classifier and origin.data.exists and origin.data.option("valid_every") is None:
         recorded = {split: _raw_texts(origin, split) for split in origin.data.splits}
         if recorded and all(recorded.values()):
-            rows = [row for split, lines in recorded.items() for row in _rows(origin, split, len(lines))]
-            return Examples(
-                [text for lines in recorded.values() for text in lines], rows, ", ".join(recorded)
-            )
+            texts, rows = [], []
+            for split, lines in recorded.items():
+                found = origin.examples(split).rows
+                if len(found) != len(lines):
+                    raise UserError(
+                        f"{origin.data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines "
+                        f"of text; {WRITE_AGAIN}"
+                    )
+                texts += lines
+                rows += found
+            return Examples(texts, rows, ", ".join(recorded))
     writer = Writer("sentences to prove a conversion with")
     sentences = [*ODD_TEXTS, *(writer.review(number % 2) for number in range(SAMPLE_TEXTS))]
     if not classifier:
         # The tokenizer of a masked language model reads <mask> in a text as the special token.
         sentences = [text for text in sentences if MASK not in text]
-    texts: list[Text] = list(sentences)
-    if origin.pairs:
-        texts = list(zip(sentences, reversed(sentences), strict=True))
+    texts = list(zip(sentences, reversed(sentences), strict=True)) if origin.pairs else list(sentences)
     if not origin.input_format.shorten:
         texts = [text for text in texts if _fits(origin, text)]
     return Examples(texts, origin.text_input.encode(texts).rows, "sample sentences")
@@ -196,13 +203,6 @@ def tokenized(
         yield ids if ours is None else ours[ids]
 
 
-def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
-    """`count` rows at equal distances, and the longest."""
-    numbers = set(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int).tolist())
-    numbers.add(int(np.argmax([len(row) for row in rows])))
-    return [rows[number] for number in sorted(numbers)]
-
-
 @dataclass(frozen=True)
 class Counterpart:
     """A model of Transformers that takes the ids of a fairseq dictionary."""
@@ -234,15 +234,8 @@ class Counterpart:
         """(..., C) -> (..., V), of the masked language model, in the order of the dictionary."""
         assert self.family.lm_head is not None
         for name in self.family.lm_head.modules:
-            features = getattrs(self.model, name)(features)
+            features = self.model.get_submodule(name)(features)
         return features if self.order is None else features[..., torch.from_numpy(self.order)]
-
-
-def getattrs(value: Any, path: str) -> Any:
-    """The attribute of an attribute: `cls.predictions`."""
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def largest_difference(
@@ -311,14 +304,3 @@ def _raw_texts(origin: Model, split: str) -> list[Text]:
     if not origin.pairs:
         return list(columns[0]) if columns else []
     return list(zip(*columns, strict=True))
-
-
-def _rows(origin: Model, split: str, lines: int) -> list[Ids]:
-    """The ids of a split in training; raises `UserError` unless there is a row for each line of text."""
-    rows = origin.examples(split).rows
-    if len(rows) != lines:
-        raise UserError(
-            f"{origin.data.path}: {len(rows):,} sentences in {split}, but {lines:,} lines of text; "
-            f"{WRITE_AGAIN}"
-        )
-    return rows

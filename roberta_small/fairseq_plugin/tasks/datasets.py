@@ -13,10 +13,10 @@ from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, data_ut
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 
-from roberta_small.common.binary_index import is_index
 from roberta_small.common.data_folder import (
     WRITE_AGAIN,
     find_soft_labels,
+    is_index,
     recorded_checksums,
     require_recorded,
 )

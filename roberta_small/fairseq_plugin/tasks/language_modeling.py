@@ -32,7 +32,7 @@ from fairseq.utils import get_perplexity
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.sizes import sizes_of
+from roberta_small.common.hardware import sizes_of
 from roberta_small.fairseq_plugin.models import parameters
 from roberta_small.fairseq_plugin.tasks.batches import packing_of, scored_of
 from roberta_small.preprocess.dictionary import PADDING_PREFIX, WORD_START

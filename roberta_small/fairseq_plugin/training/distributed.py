@@ -31,8 +31,8 @@ from fairseq.distributed import utils
 from fairseq.trainer import Trainer
 from torch.multiprocessing import ProcessExitedException
 
-from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError, message_of
+from roberta_small.common.hardware import usable_cores
 from roberta_small.fairseq_plugin.training.threads import set_threads
 
 LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")

@@ -2,8 +2,8 @@
 
 torch starts a thread per core, and the threads of an operation wait for each other in a loop. If another
 process uses one of the cores, that process and the loop stop each other in every operation: a small training
-takes 30 times as long as with one thread. With the variables of the launcher (`common.cpu.TUNING`), each of
-an update's hundreds of small operations still waits for the thread that has lost its core.
+takes 30 times as long as with one thread. With the variables of the launcher (`common.hardware.TUNING`), each
+of an update's hundreds of small operations still waits for the thread that has lost its core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from roberta_small.common import cpu
+from roberta_small.common import hardware
 
 if TYPE_CHECKING:
     from fairseq.trainer import Trainer
@@ -36,12 +36,12 @@ def set_threads() -> None:
 
     The log states the number, and the variables that can only be set before the process starts.
     """
-    if any(os.environ.get(name) for name in cpu.THREADS):
+    if any(os.environ.get(name) for name in hardware.THREADS):
         return
-    cores, idle = cpu.usable_cores(), cpu.idle_cores()
+    cores, idle = hardware.usable_cores(), hardware.idle_cores()
     threads = cores if idle is None else max(1, min(cores, round(idle)))
     torch.set_num_threads(threads)
-    unset = {name: value for name, value in cpu.environment(cores).items() if name not in os.environ}
+    unset = {name: value for name, value in hardware.environment(cores).items() if name not in os.environ}
     start = shlex.join(["env", *(f"{name}={value}" for name, value in unset.items()), "fairseq-train"])
     logger.info("CPU threads: %d (%d cores). The launcher uses: %s ...", threads, cores, start)
 
@@ -56,10 +56,10 @@ class LoadFollower:
     def __init__(self, workers: int = 1) -> None:
         """`workers` is the number of processes of this run."""
         self._workers = workers
-        self._given = cpu.threads_are_given()
-        shared = any(os.environ.get(name) for name in cpu.THREADS)  # by the launcher
-        self._least_share = torch.get_num_threads() if shared else cpu.usable_cores()
-        self._meter = cpu.LoadMeter()
+        self._given = hardware.threads_are_given()
+        shared = any(os.environ.get(name) for name in hardware.THREADS)  # by the launcher
+        self._least_share = torch.get_num_threads() if shared else hardware.usable_cores()
+        self._meter = hardware.LoadMeter()
         self._next = time.monotonic() + INTERVAL_SECONDS
 
     def update(self) -> None:
@@ -75,7 +75,7 @@ class LoadFollower:
         else:
             share = self._least_share
             if self._workers == 1:  # several have the same parent, and wait for each other
-                share = max(share, cpu.usable_cores() // cpu.siblings())
+                share = max(share, hardware.usable_cores() // hardware.siblings())
             wanted = min(share, threads + int(load.idle + 1 - IDLE))
         if wanted != threads:
             torch.set_num_threads(wanted)

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.sizes import CPU
+from roberta_small.common.hardware import CPU
 from roberta_small.fairseq_plugin.models import parameters as flops
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks import language_modeling

@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.distributed import utils
 
-from roberta_small.common import cpu
+from roberta_small.common import hardware
 from roberta_small.fairseq_plugin.training import threads
 from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuration
@@ -21,14 +21,14 @@ from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuratio
 @pytest.fixture
 def machine(monkeypatch):
     """Set the cores of the machine; returns the list of numbers of threads that are set."""
-    for name in (*cpu.THREADS, *cpu.TUNING):
+    for name in (*hardware.THREADS, *hardware.TUNING):
         monkeypatch.delenv(name, raising=False)
     found = []
     monkeypatch.setattr(torch, "set_num_threads", found.append)
 
     def cores(usable, idle):
-        monkeypatch.setattr(cpu, "usable_cores", lambda: usable)
-        monkeypatch.setattr(cpu, "idle_cores", lambda: idle)
+        monkeypatch.setattr(hardware, "usable_cores", lambda: usable)
+        monkeypatch.setattr(hardware, "idle_cores", lambda: idle)
         return found
 
     return cores
@@ -43,7 +43,7 @@ def test_the_idle_cores_are_used(machine, usable, idle, wanted):
     assert found == [wanted]
 
 
-@pytest.mark.parametrize("name", cpu.THREADS)
+@pytest.mark.parametrize("name", hardware.THREADS)
 def test_a_number_of_the_user_is_kept(machine, monkeypatch, caplog, name):
     found = machine(8, 8.0)
     monkeypatch.setenv(name, "3")
@@ -60,7 +60,7 @@ def test_the_log_contains_the_variables_of_train_sh(machine, monkeypatch, caplog
     words = shlex.split(caplog.messages[0].partition(" env ")[2])
     found = dict(word.split("=", 1) for word in words if "=" in word)
     assert "GOMP_SPINCOUNT" not in found
-    assert found | {"GOMP_SPINCOUNT": os.environ["GOMP_SPINCOUNT"]} == cpu.environment(8)
+    assert found | {"GOMP_SPINCOUNT": os.environ["GOMP_SPINCOUNT"]} == hardware.environment(8)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -79,16 +79,16 @@ def test_commands_of_fairseq_set_the_threads_on_a_cpu(tmp_path, machine, monkeyp
 def follow(monkeypatch):
     """Run a `LoadFollower` through loads (waiting, idle); returns the number of threads after each."""
 
-    for name in cpu.THREADS:
+    for name in hardware.THREADS:
         monkeypatch.delenv(name, raising=False)
 
     def run(most, loads, start=None, workers=1):
         number = [start or most]
-        measured = iter([load and cpu.Load(*load) for load in loads])
+        measured = iter([load and hardware.Load(*load) for load in loads])
         monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
         monkeypatch.setattr(torch, "set_num_threads", lambda n: number.__setitem__(0, n))
-        monkeypatch.setattr(cpu, "LoadMeter", lambda: SimpleNamespace(measure=lambda: next(measured)))
-        monkeypatch.setattr(cpu, "usable_cores", lambda: most)
+        monkeypatch.setattr(hardware, "LoadMeter", lambda: SimpleNamespace(measure=lambda: next(measured)))
+        monkeypatch.setattr(hardware, "usable_cores", lambda: most)
         monkeypatch.setattr(threads, "INTERVAL_SECONDS", 0.0)
         follower, found = threads.LoadFollower(workers), []
         for _ in loads:
@@ -121,18 +121,18 @@ def test_the_last_runs_of_a_sweep_use_the_cores_of_the_finished_ones(
 ):
     """Four cores, a run on each; their share, 1, is the least."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv(cpu.FOLLOW, "1")
+    monkeypatch.setenv(hardware.FOLLOW, "1")
     numbers = iter(siblings)
-    monkeypatch.setattr(cpu, "siblings", lambda: next(numbers))
+    monkeypatch.setattr(hardware, "siblings", lambda: next(numbers))
     idle = [0.0, 0.0, 2.0, 3.0] if siblings[0] == 4 else [1.0] * 4
     assert follow(4, [(0.0, cores) for cores in idle], 1, workers) == wanted
 
 
 def test_siblings_are_the_processes_of_the_same_parent():
-    code = "from roberta_small.common import cpu; print(cpu.siblings())"
+    code = "from roberta_small.common import hardware; print(hardware.siblings())"
     first = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        others = len(cpu.children(os.getpid())) - 1
+        others = len(hardware.children(os.getpid())) - 1
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert int(found.stdout) == 2 + others
     finally:
@@ -142,7 +142,7 @@ def test_siblings_are_the_processes_of_the_same_parent():
 @pytest.mark.parametrize(("follows", "wanted"), [("1", 1), ("", 4)])
 def test_a_number_of_the_user_does_not_follow_the_load(follow, monkeypatch, follows, wanted):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    monkeypatch.setenv(cpu.FOLLOW, follows)
+    monkeypatch.setenv(hardware.FOLLOW, follows)
     assert follow(4, [(9.0, 0.0)]) == [wanted]
 
 
