@@ -37,9 +37,7 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
 from roberta_small.preprocess import dictionary
-from roberta_small.preprocess.label_cells import as_line, classes_in
-from roberta_small.preprocess.label_files import label_rows
-from roberta_small.preprocess.labels import check_line_counts, class_names, read_labels
+from roberta_small.preprocess.labels import check_line_counts, class_names, classes_in, label_lines
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 INIT, SEED = "tfidf", 0
@@ -237,7 +235,7 @@ class Split:
 
     texts: list[str]
     labels: list[str]
-    """Lines of `preprocess.label_cells`."""
+    """Lines of `preprocess.labels`."""
 
 
 @dataclass(frozen=True)
@@ -316,13 +314,7 @@ def read_folder(folder: Path) -> Splits:
 
 def _read_split(folder: Path, name: str) -> Split:
     text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
-    kind = inputs.label_kind(folder.parent)
-    if kind.exclusive:
-        labels = list(read_labels(label_path))
-    elif kind.has_classes:
-        labels = [as_line(row) for row in label_rows(label_path, kind)]
-    else:
-        labels = [repr(value) for value in label_rows(label_path, kind)]
+    labels = label_lines(label_path, inputs.label_kind(folder.parent))
     split = Split(list(read_text_lines(text_path)), labels)
     check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
     return split
