@@ -19,7 +19,7 @@ def tokenizer():
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(tiny_tokenizers.lines()),
         model_prefix=str(prefix),
-        vocab_size=60,
+        vocab_size=40,
         minloglevel=2,
     )
     return f"{prefix}.model"
