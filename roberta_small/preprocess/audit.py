@@ -18,15 +18,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roberta_small.common.files import sha256
+from roberta_small.preprocess.binarize import Split
 from roberta_small.preprocess.dictionary import UNK
-from roberta_small.preprocess.labels import check_line_counts, read_labels
-from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 
 WORD = re.compile(r"\w+")
@@ -36,8 +35,7 @@ WORD = re.compile(r"\w+")
 class Examples:
     """One split; a sentence pair is one text, its parts joined by a tab."""
 
-    text_paths: list[str]
-    label_path: str
+    files: Split
     texts: list[str]
     labels: list[str]
 
@@ -89,26 +87,12 @@ def conflicts(splits: dict[str, Examples]) -> list[dict[str, dict[str, str]]]:
     return found
 
 
-def length_statistics(lengths: NDArray[np.int64], max_positions: int) -> dict[str, Any]:
-    """Statistics of (examples,) lengths in tokens; the percentile interpolates linearly."""
-    truncated = int((lengths > max_positions).sum())
-    return {
-        "mean": round(float(lengths.mean()), 2),
-        "median": float(np.median(lengths)),
-        "p95": round(float(np.percentile(lengths, 95)), 1),
-        "max": int(lengths.max()),
-        "max_positions": max_positions,
-        "truncated": truncated,
-        "truncated_share": round(truncated / len(lengths), 6),
-    }
-
-
 def token_statistics(
     encoder: TextEncoder, paths: Sequence[str], *, max_positions: int, workers: int
 ) -> dict[str, Any]:
     """Tokens of one split: "tokens" as fairseq stores them (one </s> per text), unknown ones, and lengths.
 
-    An example's length adds <s>.
+    An example's length adds <s>; the percentile interpolates linearly.
     """
     tokens, unknown, lengths = 0, 0, np.ones(1, dtype=np.int64)
     for path in paths:
@@ -119,46 +103,42 @@ def token_statistics(
             tokens += len(encoded.ids)
             unknown += int(np.count_nonzero(encoded.ids == UNK))
         lengths = lengths + np.concatenate(sizes)
+    truncated = int((lengths > max_positions).sum())
     return {
         "tokens": tokens,
         "unknown": unknown,
         "unknown_rate": round(unknown / tokens, 6),
-        "lengths": length_statistics(lengths, max_positions),
+        "lengths": {
+            "mean": round(float(lengths.mean()), 2),
+            "median": float(np.median(lengths)),
+            "p95": round(float(np.percentile(lengths, 95)), 1),
+            "max": int(lengths.max()),
+            "max_positions": max_positions,
+            "truncated": truncated,
+            "truncated_share": round(truncated / len(lengths), 6),
+        },
     }
 
 
 def audit(
     splits: dict[str, Examples],
-    encoder: TextEncoder | None = None,
+    encoder: TextEncoder,
+    folder: Path,
     *,
     max_positions: int = 256,
     workers: int = 1,
 ) -> dict[str, Any]:
-    """The whole report, ready for JSON."""
-    texts = {name: examples.texts for name, examples in splits.items()}
+    """The whole report, ready for JSON; paths of files are relative to `folder`."""
     report: dict[str, Any] = {"splits": {}, "duplicates": {}, "conflicts": conflicts(splits)}
     for name, examples in splits.items():
-        files = [*examples.text_paths, examples.label_path]
+        texts = [path for paths in examples.files.texts.values() for path in paths]
+        files = [*texts, *([examples.files.label] if examples.files.label else [])]
         report["splits"][name] = {
-            "sha256": {path: sha256(path) for path in files},
+            "sha256": {Path(path).relative_to(folder).as_posix(): sha256(path) for path in files},
             "lines": len(examples.texts),
             "labels": dict(sorted(Counter(examples.labels).items())),
+            **token_statistics(encoder, texts, max_positions=max_positions, workers=workers),
         }
-        if encoder:
-            report["splits"][name] |= token_statistics(
-                encoder, examples.text_paths, max_positions=max_positions, workers=workers
-            )
     for notion, key in NOTIONS.items():
-        report["duplicates"][notion] = duplicates(texts, key)
+        report["duplicates"][notion] = duplicates({name: one.texts for name, one in splits.items()}, key)
     return report
-
-
-def read_examples(text_paths: list[str], label_path: str) -> Examples:
-    """Read one split; raises `UserError` where texts and labels differ in number."""
-    columns = [list(read_text_lines(path)) for path in text_paths]
-    labels = list(read_labels(label_path))
-    for path, lines in zip(text_paths, columns, strict=True):
-        check_line_counts(path, len(lines), label_path, len(labels))
-    return Examples(
-        text_paths, label_path, ["\t".join(parts) for parts in zip(*columns, strict=True)], labels
-    )

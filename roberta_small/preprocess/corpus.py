@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -36,9 +36,8 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_open
 from roberta_small.preprocess.audit import normalized
 from roberta_small.preprocess.binarize import Split, write_data
-from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import disk_bytes, read_blocks
-from roberta_small.preprocess.tokenization.choice import FOLDER, MODEL, choose, locate
+from roberta_small.preprocess.tokenization.choice import FOLDER, TokenizerOptions, choose
 
 HELD_OUT = "0.01"
 """Default fraction of the documents for validation."""
@@ -56,7 +55,7 @@ FATES = (KEPT, SHORT, DUPLICATE, PROTECTED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusOptions:
+class CorpusOptions(TokenizerOptions):
     """What decides the content of a data folder for pre-training."""
 
     texts: tuple[str, ...]
@@ -65,17 +64,10 @@ class CorpusOptions:
     protect: tuple[str, ...] = ()
     """Texts whose sentences must not occur in the result."""
     shards: int = 1
-    tokenizer: str = TRAIN
-    dictionary: str | None = None
-    vocabulary_size: int | None = None
-    normalize_apostrophes: bool = False
 
     @property
     def valid_every(self) -> int | None:
-        """Each document of this number is for validation; None if that is a file.
-
-        Raises `UserError` unless `valid` is a file or a fraction up to a half.
-        """
+        """Each document of this number is for validation, None for a file; `UserError` for anything else."""
         if Path(self.valid).is_file():
             return None
         try:
@@ -90,7 +82,7 @@ class CorpusOptions:
         """The options and the checksums of the files behind them; raises `UserError` for a missing file."""
         if self.shards > MOST_SHARDS:
             raise UserError(f"--shards {self.shards}: at most {MOST_SHARDS}: all are written at once")
-        found = None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
+        tokenizer, of_tokenizer = self.tokenizer_request()
         valid = [self.valid] if self.valid_every is None else []
         for path in (*self.texts, *self.protect):
             if not Path(path).is_file():
@@ -105,12 +97,9 @@ class CorpusOptions:
             "valid_every": self.valid_every,
             "protect": list(self.protect),
             **({"shards": self.shards} if self.shards > 1 else {}),
-            "tokenizer": self.tokenizer,
-            "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
-            **({"vocabulary_size": self.vocabulary_size} if self.vocabulary_size else {}),
-            "normalize_apostrophes": self.normalize_apostrophes,
+            **tokenizer,
         }
-        return request(options, [*self.texts, *valid, *self.protect, *(found.files if found else [])])
+        return request(options, [*self.texts, *valid, *self.protect, *of_tokenizer])
 
 
 def prepare_corpus(
@@ -125,7 +114,7 @@ def prepare_corpus(
     if (report := finished(destination, REPORT, wanted)) is not None:
         return report
     check_replaceable(destination, REPORT, overwrite=overwrite)
-    protected = sentences_of(options.protect)
+    protected = {digest(words) for _, line in lines_of(options.protect) for words in sentences(line)}
     counts: dict[str, Counter[str]] = {path: Counter() for path in options.texts}
     with atomic_folder(destination) as folder:
         text = folder / "text" / "train.txt"
@@ -135,10 +124,7 @@ def prepare_corpus(
                 if fate == KEPT:
                     stream.write(f"{line}\n")
         print("\n".join(table(counts)), flush=True)
-        tokenizer = choose(
-            options.tokenizer, options.dictionary, [text], size=options.vocabulary_size,
-            normalize_apostrophes=options.normalize_apostrophes, workers=workers,
-        )  # fmt: skip
+        tokenizer = choose(options, [text], workers=workers)
         splits = [Split("train", {".": [str(text)]}, None)]
         if options.valid_every is None:
             splits.append(Split("valid", {".": [options.valid]}, None))
@@ -166,42 +152,32 @@ def judged(texts: Sequence[str], protected: set[bytes]) -> Iterator[tuple[str, s
     """File, fate and text of each line; of empty lines in a row one is kept, with no text."""
     lines, seen, open_document = lines_of(texts), Seen(), False
     while batch := list(islice(lines, BATCH)):
-        fates = fates_of([line for _, _, line in batch], protected, seen)
-        for (path, _, line), fate in zip(batch, fates, strict=True):
+        fates = [SHORT if len(line) < SHORTEST else KEPT for _, line in batch]
+        if protected:
+            for number, (_, line) in enumerate(batch):
+                if fates[number] == KEPT and any(digest(words) in protected for words in sentences(line)):
+                    fates[number] = PROTECTED
+        kept = [number for number, fate in enumerate(fates) if fate == KEPT]
+        keys = np.frombuffer(b"".join(digest(normalized(batch[number][1])) for number in kept), dtype="<u8")
+        for number, new in zip(kept, seen.add(keys), strict=True):
+            if not new:
+                fates[number] = DUPLICATE
+        for (path, line), fate in zip(batch, fates, strict=True):
             if not line:
                 fate = KEPT if open_document else SHORT
             open_document = bool(line) and (open_document or fate == KEPT)
             yield path, fate, line
 
 
-def fates_of(lines: Sequence[str], protected: set[bytes], seen: Seen) -> list[str]:
-    """What becomes of each line, given those seen before; an empty one is too short."""
-    fates = [
-        SHORT if len(line) < SHORTEST else PROTECTED if shares(line, protected) else KEPT for line in lines
-    ]
-    kept = [number for number, fate in enumerate(fates) if fate == KEPT]
-    keys = np.frombuffer(b"".join(digest(normalized(lines[number])) for number in kept), dtype="<u8")
-    for number, new in zip(kept, seen.add(keys), strict=True):
-        if not new:
-            fates[number] = DUPLICATE
-    return fates
-
-
-def lines_of(texts: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-    """File, number (from 1) and text of each line, spaces made single."""
+def lines_of(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """File and text of each line, spaces made single."""
     with tqdm(total=disk_bytes(texts), unit="B", unit_scale=True, desc="corpus", disable=None) as bar:
         for path in texts:
             for block in read_blocks(path):
-                for number, line in enumerate(block.lines(), start=block.first_line):
-                    yield path, number, " ".join(line.split())
+                for line in block.lines():
+                    yield path, " ".join(line.split())
                 bar.update(block.file_bytes)
-            yield path, 0, ""  # a document ends at the end of its file
-
-
-def sentences_of(paths: Iterable[str]) -> set[bytes]:
-    """Digests of the sentences that count."""
-    paths = list(paths)
-    return {digest(sentence) for _, _, line in lines_of(paths) for sentence in sentences(line)}
+            yield path, ""  # a document ends at the end of its file
 
 
 def sentences(line: str) -> Iterator[str]:
@@ -209,11 +185,6 @@ def sentences(line: str) -> Iterator[str]:
     for part in ENDS.split(line):
         if len(part) >= SHARED_CHARS and len(words := normalized(part)) >= SHARED_CHARS:
             yield words
-
-
-def shares(line: str, protected: set[bytes]) -> bool:
-    """Whether the line has a protected sentence."""
-    return bool(protected) and any(digest(sentence) in protected for sentence in sentences(line))
 
 
 def digest(words: str) -> bytes:
@@ -250,12 +221,11 @@ class Seen:
             new_D &= array[np.minimum(place_D, len(array) - 1)] != keys_D
         new_N = np.zeros(len(keys_N), dtype=bool)
         new_N[first_D[new_D]] = True
-        if new_D.any():
-            self._merge(keys_D[new_D])
-        return new_N
-
-    def _merge(self, keys: np.ndarray) -> None:
+        if not new_D.any():
+            return new_N
+        keys = keys_D[new_D]
         while self.sorted_arrays and len(self.sorted_arrays[-1]) <= 2 * len(keys):
             keys = np.concatenate([self.sorted_arrays.pop(), keys])
             keys.sort(kind="stable")  # of two sorted halves: one merge
         self.sorted_arrays.append(keys)
+        return new_N

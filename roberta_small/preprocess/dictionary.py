@@ -6,7 +6,7 @@ Same ids and same bytes as `fairseq/data/dictionary.py` of fairseq 0.12, without
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from roberta_small.common.errors import UserError
@@ -81,7 +81,11 @@ def parse(lines: Iterable[str], path: str) -> Dictionary:
         overwrite = count == OVERWRITE
         if overwrite:
             symbol, _, count = symbol.rpartition(" ")
-        if not symbol or not _is_integer(count):
+        try:
+            times = int(count)
+        except ValueError:
+            symbol = ""
+        if not symbol:
             raise UserError(
                 f"{path}, line {number}: expected 'symbol count', found '{line[:60]}'; use a fairseq dict.txt"
             )
@@ -89,17 +93,16 @@ def parse(lines: Iterable[str], path: str) -> Dictionary:
             raise UserError(
                 f"{path}, line {number}: duplicate symbol '{symbol}'; remove it, or append {OVERWRITE}"
             )
-        dictionary.append(symbol, int(count))
+        dictionary.append(symbol, times)
     if not dictionary.names():
         raise UserError(f"{path}: empty; use a fairseq dict.txt, as roberta-small prepare writes it")
     return dictionary
 
 
-def build(labels: Iterable[str]) -> Dictionary:
-    """The dictionary `fairseq-preprocess` builds of one-word lines.
+def build(labels: Iterable[str] | Mapping[str, int]) -> Dictionary:
+    """The dictionary `fairseq-preprocess` builds of one-word lines, or of their counts.
 
-    Most frequent first, ties in alphabetical order, then `madeupword0000`... up to a multiple of 8
-    (`Dictionary.finalize`, `pad_to_multiple_`).
+    Most frequent first, ties in alphabetical order, padded to a multiple of 8 (`Dictionary.finalize`).
     """
     dictionary = Dictionary()
     for label, count in sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0])):
@@ -111,11 +114,3 @@ def build(labels: Iterable[str]) -> Dictionary:
             dictionary.append(name, 0)
         number += 1
     return dictionary
-
-
-def _is_integer(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True

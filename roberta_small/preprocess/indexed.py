@@ -90,23 +90,16 @@ class IndexedWriter:
                 end = int(ends[-1])
 
 
-class Documents:
-    """Numbers the documents of running text; blank lines and ends of files separate them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.after_blank = True
-        self.path = ""
-
-    def __call__(self, encoded: Encoded) -> NDArray[np.int64]:
-        """(lines,) the number of each line's document, from 1; a blank line belongs to the one before it."""
-        if encoded.block.path != self.path:
-            self.path, self.after_blank = encoded.block.path, True
+def _numbered(encoded_blocks: Iterable[Encoded]) -> Iterator[tuple[Encoded, NDArray[np.int64]]]:
+    """Each block with the number of each line's document, (lines,), from 1; a blank line ends a document."""
+    count, after_blank, path = 0, True, ""
+    for encoded in encoded_blocks:
+        if encoded.block.path != path:
+            path, after_blank = encoded.block.path, True
         blank = encoded.sizes == 1
-        starts = ~blank & np.concatenate([[self.after_blank], blank[:-1]])
-        number = self.count + np.cumsum(starts)
-        self.count, self.after_blank = int(number[-1]), bool(blank[-1])
-        return number
+        number = count + np.cumsum(~blank & np.concatenate([[after_blank], blank[:-1]]))
+        count, after_blank = int(number[-1]), bool(blank[-1])
+        yield encoded, number
 
 
 def distribute(
@@ -125,35 +118,31 @@ def distribute(
     """
     names = ["."] if shards == 1 else [shard_name(number) for number in range(shards)]
     places = [("train", name) for name in names] + ([("valid", names[0])] if valid_every else [])
-    documents = Documents()
+    documents = 0
     with ExitStack() as stack:
         writers = [
             stack.enter_context(IndexedWriter(folder / name / split, vocabulary_size))
             for split, name in places
         ]
-        for encoded in encoded_blocks:
-            place_of_line = _place(documents(encoded), valid_every, shards)
+        for encoded, number in _numbered(encoded_blocks):
+            documents = int(number[-1])
+            place_of_line = number % shards
+            if valid_every is not None:
+                held_out = (number > 0) & (number % valid_every == 0)
+                place_of_line = np.where(held_out, shards, (number - number // valid_every) % shards)
             for place, ids, sizes in _by_place(encoded, place_of_line):
                 writers[place].add(ids, sizes)
-    if documents.count < (valid_every or 0):
+    if documents < (valid_every or 0):
         raise UserError(
-            f"{source}: only {documents.count} documents (separated by blank lines), too few to hold out "
+            f"{source}: only {documents} documents (separated by blank lines), too few to hold out "
             f"each {valid_every}-th; pass --valid a larger fraction or a file"
         )
-    if documents.count < shards > 1:
+    if documents < shards > 1:
         raise UserError(
-            f"{source}: only {documents.count} documents (separated by blank lines), fewer than --shards "
+            f"{source}: only {documents} documents (separated by blank lines), fewer than --shards "
             f"{shards}; use a smaller number"
         )
     return dict(zip(places, writers, strict=True))
-
-
-def _place(number: NDArray[np.int64], valid_every: int | None, shards: int) -> NDArray[np.int64]:
-    """(lines,) shard of each line's document, from 0, and `shards` for valid."""
-    if valid_every is None:
-        return number % shards
-    held_out = (number > 0) & (number % valid_every == 0)
-    return np.where(held_out, shards, (number - number // valid_every) % shards)
 
 
 def _by_place(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-from roberta_small.common.cli import positive
 from roberta_small.common.label_kinds import TASKS
 
 DEFAULT_PART = "0.1"
@@ -16,30 +14,6 @@ TRAIN = "train"
 """The value of `--tokenizer` for a new tokenizer, trained on the training text."""
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 """What options are added to."""
-
-
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """`--normalize-apostrophes` and `--workers`: how text is read and on how many cores."""
-    parser.add_argument(
-        "--normalize-apostrophes",
-        action="store_true",
-        help="replace the apostrophes ’ and ʼ by '; use the same setting for all text of a model",
-    )
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="threads (default: all cores)",
-    )
-
-
-def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
-    """`--out` and `--overwrite`: the folder a command writes in one step."""
-    parser.add_argument("--out", required=True, metavar=metavar, help="output folder")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="overwrite an existing folder written by this command"
-    )
 
 
 def add_text_columns(parser: Arguments) -> None:

@@ -91,19 +91,17 @@ class Writer:
     def review(self, label: int) -> str:
         """A labelled review: how the book was met, what it tells, opinions."""
         self._label = label
-        return " ".join([self._neutral("met"), self._neutral("told"), *self._opinions()])
+        neutral = [self._sentence(name, "neutral") for name in ("met", "told")]
+        return " ".join([*neutral, *self._opinions()])
 
     def document(self, label: int, paragraphs: int) -> list[str]:
         """Unlabelled paragraphs by one reader of one opinion."""
         self._label = label
         first, *others = (" ".join([self._sentence("mark"), *self._opinions()]) for _ in range(paragraphs))
-        return [f"{self._neutral('met')} {first}", *others]
+        return [f"{self._sentence('met', 'neutral')} {first}", *others]
 
-    def _neutral(self, name: str) -> str:
-        return sentence(self._fill(self._draw(name, language()["neutral"][name]), self._label))
-
-    def _sentence(self, pattern: str) -> str:
-        return sentence(self._fill(self._draw(pattern, language()["sentence"][pattern]), self._label))
+    def _sentence(self, name: str, kind: str = "sentence") -> str:
+        return sentence(self._fill(self._draw(name, language()[kind][name]), self._label))
 
     def _opinions(self) -> list[str]:
         """The sentences that express the label."""
@@ -149,7 +147,8 @@ class Writer:
             case "noun":
                 return Noun.parse(word).a()
             case "predicate":
-                return predicate(word, negated=bool(negation))
+                verb, rest = word.split(" | ")  # "tient | en haleine"
+                return f"ne {verb} pas {rest}" if negation else f"{verb} {rest}"
             case "reader":
                 return first_person(word, negated=bool(negation))
         return word
@@ -206,12 +205,6 @@ def agree(adjective: str, noun: Noun) -> str:
     return f"{form[:-2]}aux" if form.endswith("al") else f"{form}s"
 
 
-def predicate(phrase: str, *, negated: bool = False) -> str:
-    """`"tient | en haleine"` -> "tient en haleine", or "ne tient pas en haleine"."""
-    verb, rest = phrase.split(" | ")
-    return f"ne {verb} pas {rest}" if negated else f"{verb} {rest}"
-
-
 def first_person(phrase: str, *, negated: bool = False) -> str:
     """`"l'ai lu | vite"` -> "je l'ai lu vite", or "je ne l'ai pas lu vite"."""
     verb, rest = phrase.split(" | ")
@@ -230,11 +223,7 @@ def sentence(text: str) -> str:
 
 
 def write_sample(destdir: Path, *, reviews: int = REVIEWS, paragraphs: int = PARAGRAPHS) -> None:
-    """Write the whole folder, or nothing.
-
-    `reviews` counts the training split; validation has a quarter of it, test a half.
-    Raises `UserError` if `destdir` exists and is not empty, or a number is too small.
-    """
+    """Write the whole folder, or nothing; valid has a quarter, and test a half, of the `reviews` of train."""
     if reviews < 8 or paragraphs < 100:
         raise UserError(f"--reviews {reviews} --paragraphs {paragraphs}: at least 8 and 100 are needed")
     if destdir.exists() and (not destdir.is_dir() or any(destdir.iterdir())):
@@ -243,35 +232,25 @@ def write_sample(destdir: Path, *, reviews: int = REVIEWS, paragraphs: int = PAR
     valid = round(paragraphs / 50)
     corpus = {"train": paragraphs - valid, "valid": valid}
     with atomic_folder(destdir) as folder:
-        _write_reviews(folder, splits)
-        _write_corpus(folder, corpus)
+        seen: dict[str, int] = {}  # no review occurs twice, in one split or in two
+        for split, size in splits.items():
+            # A writer of its own for each split: packs of the training split do not affect the test split.
+            writer, begun = Writer(f"{SEED}/{split}"), len(seen)
+            while (number := len(seen) - begun) < size:
+                seen.setdefault(writer.review(number % 2), number % 2)
+            of_split = list(seen.items())[begun:]
+            atomic_write(folder / f"{split}.input0", "".join(f"{review}\n" for review, _ in of_split))
+            atomic_write(folder / f"{split}.label", "".join(f"{label}\n" for _, label in of_split))
+        for split, size in corpus.items():
+            writer = Writer(f"{SEED}/corpus.{split}", PARAGRAPH)
+            documents: list[str] = []
+            for start in range(0, size, PARAGRAPHS_PER_DOCUMENT):
+                texts = writer.document(len(documents) % 2, min(PARAGRAPHS_PER_DOCUMENT, size - start))
+                documents.append("".join(f"{text}\n" for text in texts))
+            atomic_write(folder / f"corpus.{split}.txt", "\n".join(documents))
         digests = {path.name: sha256(path) for path in sorted(folder.iterdir())}
         about = {"seed": SEED, "reviews": splits, "paragraphs": corpus, "sha256": digests}
         atomic_write(folder / "sample.json", json.dumps(about, indent=2) + "\n")
-
-
-def _write_reviews(folder: Path, sizes: dict[str, int]) -> None:
-    """Write `<split>.input0` and `<split>.label`; no review occurs twice, in one split or in two."""
-    seen: dict[str, int] = {}
-    for split, size in sizes.items():
-        # A writer of its own for each split: the packs of the training split do not affect the test split.
-        writer, begun = Writer(f"{SEED}/{split}"), len(seen)
-        while (number := len(seen) - begun) < size:
-            seen.setdefault(writer.review(number % 2), number % 2)
-        of_split = list(seen.items())[begun:]
-        atomic_write(folder / f"{split}.input0", "".join(f"{review}\n" for review, _ in of_split))
-        atomic_write(folder / f"{split}.label", "".join(f"{label}\n" for _, label in of_split))
-
-
-def _write_corpus(folder: Path, sizes: dict[str, int]) -> None:
-    """Write `corpus.<split>.txt`: documents of a few paragraphs, a blank line between them."""
-    for split, size in sizes.items():
-        writer = Writer(f"{SEED}/corpus.{split}", PARAGRAPH)
-        documents: list[str] = []
-        for start in range(0, size, PARAGRAPHS_PER_DOCUMENT):
-            texts = writer.document(len(documents) % 2, min(PARAGRAPHS_PER_DOCUMENT, size - start))
-            documents.append("".join(f"{text}\n" for text in texts))
-        atomic_write(folder / f"corpus.{split}.txt", "\n".join(documents))
 
 
 @report_errors

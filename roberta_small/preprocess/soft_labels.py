@@ -10,23 +10,24 @@ The file is one that `roberta-small predict` writes, in any format of tables: wi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.data_folder import soft_labels_file
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.preprocess.examples import Examples, Row
 from roberta_small.preprocess.labels import quoted
-from roberta_small.preprocess.readers import TABLE, hub, reader_name, tables
-from roberta_small.preprocess.readers.records import Record
+from roberta_small.preprocess.readers import TABLE, reader_name, tables
+from roberta_small.preprocess.readers.records import is_dataset
 from roberta_small.preprocess.readers.tables import Columns
 
 FLAG = "--soft-labels"
@@ -43,32 +44,60 @@ MIN_TOLERANCE = 0.02
 PREDICT = "write it with: roberta-small predict --input TEXTS --with-text --out FILE.jsonl"
 
 
-@dataclass(frozen=True)
-class SoftLabel:
-    """A text, and the probabilities of its classes, whose sum is 1."""
-
-    source: str
-    record: Record
-    """Its label is the most probable class."""
-    probabilities: Mapping[str, float]
-
-
 def check_file(path: str) -> None:
     """Raise `UserError` unless the path is a file that tables are read from."""
-    if hub.is_dataset(path) or not Path(path).is_file():
+    if is_dataset(path) or not Path(path).is_file():
         what = "is a folder" if Path(path).is_dir() else "no such file"
         raise UserError(f"{FLAG} {path}: {what}; give a file of predictions, or {PREDICT}")
     if reader_name(path) != TABLE:
         raise UserError(f"{FLAG} {path}: not a table; {PREDICT}")
 
 
-def read(path: str, given: Columns) -> tuple[list[SoftLabel], list[Record]]:
+def add(examples: Examples, path: str) -> Examples:
+    """The examples with the texts of a file of soft labels; those of valid and test are left out."""
+    found, empty = read(path, examples.columns)
+    warnings = [*examples.warnings, *tables.detect(path)[1]]
+    train = examples.splits["train"]
+    if examples.columns.pair is None and any(row.record.pair is not None for row in train):
+        raise UserError(
+            f"{FLAG} {path}: not for sentence pairs of a reader without columns; write the pairs "
+            "as a table, and use --pair-column"
+        )
+    known, missing = {row.label for row in train}, {row.label for row in train}
+    for row in found:
+        if unknown := sorted((row.probabilities or {}).keys() - known):
+            raise UserError(
+                f"{FLAG} {path}, line {row.record.line}: class {quoted(unknown[:1])} is unknown; "
+                f"the labelled training examples have {quoted(sorted(known))}{nearest(unknown[0], known)}"
+            )
+        missing -= (row.probabilities or {}).keys()
+    if missing:
+        warnings.append(
+            f"{path} has no probability of {quoted(sorted(missing))}: its texts teach that they are not of "
+            "that class"
+        )
+    held_out = {row.key: name for name, rows in examples.splits.items() if name != "train" for row in rows}
+    left_out = [*examples.left_out, *((row, "no text") for row in empty)]
+    left_out += [
+        (row, f"text with a soft label that is in {held_out[row.key]}")
+        for row in found
+        if row.key in held_out
+    ]
+    soft = [row for row in found if row.key not in held_out]
+    if not soft:
+        raise UserError(
+            f"{FLAG} {path}: no text for training ({len(found)} in valid or test, {len(empty)} "
+            "without text); predict other texts"
+        )
+    return replace(examples, soft=soft, left_out=left_out, warnings=warnings)
+
+
+def read(path: str, given: Columns) -> tuple[list[Row], list[Row]]:
     """The texts of a file in its order, and the rows without text.
 
     `given` has the columns of the labelled texts. The file has the same, or `text` for a single text. Raises
     `UserError` with file and line for a file without texts or probabilities.
     """
-    check_file(path)
     table = tables.read_table(path)
     names = [str(name) for name in table.columns]
     of_class = {name: " ".join(match[1].split()) for name in names if (match := OF_CLASS.fullmatch(name))}
@@ -79,54 +108,42 @@ def read(path: str, given: Columns) -> tuple[list[SoftLabel], list[Record]]:
     if (PROBABILITIES in names) == bool(of_class):
         number = "both" if of_class else "no"
         raise UserError(f"{FLAG} {path}: {number} column '{PROBABILITIES}' or 'p(CLASS)'; {PREDICT}")
-    cells = (
-        [_object(cell) for cell in table[PROBABILITIES]]
-        if not of_class
-        else [dict(zip(of_class.values(), row, strict=True)) for row in table[[*of_class]].to_numpy()]
-    )
-    found: list[SoftLabel] = []
-    empty: list[Record] = []
-    columns = _columns(path, names, given)
-    for record, values in zip(tables.records(table, columns, path), cells, strict=True):
-        if not record.text.strip() or (columns.pair is not None and not (record.pair or "").strip()):
-            empty.append(record)
-            continue
-        p = _probabilities(values, f"{FLAG} {path}, line {record.line}")
-        label = max(p, key=lambda name: p[name])
-        found.append(SoftLabel(path, replace(record, label=label), p))
-    return found, empty
-
-
-def _columns(path: str, names: Sequence[str], given: Columns) -> Columns:
-    """The columns of the texts."""
     text = given.text or TEXT
     if text not in names and given.pair is None and TEXT in names:
         text = TEXT
-    more = given.more_text if text == given.text else ()
-    wanted = [text, *more] if given.pair is None else [text, *more, given.pair]
-    if missing := [name for name in wanted if name not in names]:
+    columns = Columns(text, given.pair, more_text=given.more_text if text == given.text else ())
+    wanted = [*columns.texts, *([] if given.pair is None else [given.pair])]
+    if absent := [name for name in wanted if name not in names]:
         raise UserError(
-            f"{FLAG} {path}: no column {quoted(missing)}, as in the labelled texts; rename the column of the "
+            f"{FLAG} {path}: no column {quoted(absent)}, as in the labelled texts; rename the column of the "
             "texts, or predict a table that has it (--with-text for lines)"
         )
-    return Columns(text, given.pair, more_text=more)
+    cells: list[Any] = (
+        [dict(zip(of_class.values(), row, strict=True)) for row in table[[*of_class]].to_numpy()]
+        if of_class
+        else table[PROBABILITIES].tolist()
+    )
+    found: list[Row] = []
+    empty: list[Row] = []
+    for record, cell in zip(tables.records(table, columns, path), cells, strict=True):
+        if not record.text.strip() or (columns.pair is not None and not (record.pair or "").strip()):
+            empty.append(Row(path, record))
+            continue
+        p = _probabilities(cell, f"{FLAG} {path}, line {record.line}")
+        found.append(Row(path, record, max(p, key=lambda name: p[name]), p))
+    return found, empty
 
 
-def _object(cell: str | None) -> Any:
-    """The JSON value in a cell; the cell itself if it is none."""
-    try:
-        return json.loads(cell or "")
-    except (ValueError, RecursionError):
-        return cell
-
-
-def _probabilities(cells: Any, where: str) -> dict[str, float]:
+def _probabilities(cell: Any, where: str) -> dict[str, float]:
     """The probability of each class, from numbers or text."""
-    shown = str(cells)[:80]
-    if not isinstance(cells, dict) or not cells:
+    if not isinstance(cell, dict):
+        with contextlib.suppress(ValueError, RecursionError):
+            cell = json.loads(cell or "")
+    shown = str(cell)[:80]
+    if not isinstance(cell, dict) or not cell:
         raise UserError(f"{where}: {shown} is not an object of classes and their probabilities; {PREDICT}")
     try:
-        values = {" ".join(str(name).split()): float(value) for name, value in cells.items()}
+        values = {" ".join(str(name).split()): float(value) for name, value in cell.items()}
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"{where}: {shown}: not a number for each class, such as 0.25") from None
     total = sum(values.values())
@@ -137,26 +154,13 @@ def _probabilities(cells: Any, where: str) -> dict[str, float]:
     return {name: value / total for name, value in values.items()}
 
 
-def check_classes(labels: Sequence[SoftLabel], known: set[str]) -> None:
-    """Raise `UserError` for a class that the labelled training examples do not have."""
-    for label in labels:
-        if unknown := sorted(set(label.probabilities) - known):
-            raise UserError(
-                f"{FLAG} {label.source}, line {label.record.line}: class {quoted(unknown[:1])} is unknown; "
-                f"the labelled training examples have {quoted(sorted(known))}{nearest(unknown[0], known)}"
-            )
-
-
-def write(folder: Path, classes: Sequence[str], hard: Sequence[str], soft: Sequence[SoftLabel]) -> None:
-    """Write the target of each training example, fp32 (N, K): 1 for the class of those with a label.
-
-    `classes` are in the order of the label dictionary; the examples with soft labels come last.
-    """
+def write(folder: Path, classes: Sequence[str], examples: Examples) -> None:
+    """Write the target of each training example, fp32 (N, K), K in the order of `classes`."""
     number = {name: index for index, name in enumerate(classes)}
-    targets_NK: NDArray[np.float32] = np.zeros((len(hard) + len(soft), len(classes)), dtype=np.float32)
-    targets_NK[np.arange(len(hard)), [number[label] for label in hard]] = 1
-    for row_K, label in zip(targets_NK[len(hard) :], soft, strict=True):
-        for name, value in label.probabilities.items():
+    rows = examples.all_rows()["train"]
+    targets_NK = np.zeros((len(rows), len(classes)), dtype=np.float32)
+    for row_K, row in zip(targets_NK, rows, strict=True):
+        for name, value in ({row.label: 1.0} if row.probabilities is None else row.probabilities).items():
             row_K[number[name]] = value
     with atomic_open(soft_labels_file(folder, "train"), "wb") as stream:
         np.save(stream, targets_NK)

@@ -30,11 +30,16 @@ def grouped_split(
     for group in groups.values():
         classes.setdefault(labels[group[0]], []).append(group)
     for label in classes:
-        classes[label].sort(key=lambda group: _order(seed, group[0]))
+        classes[label].sort(key=lambda group: hashlib.sha256(f"{seed} {group[0]}".encode()).digest())
     numbers = {label: sum(map(len, of_class)) for label, of_class in classes.items()}
     split: dict[str, list[int]] = {"train": [], **{name: [] for name in sizes}}
     for name, size in sizes.items():
-        shares = _proportional_shares(numbers, size)
+        # In proportion to the classes, by largest remainders; ties go to the first name.
+        exact = {label: Fraction(number * size, len(labels)) for label, number in numbers.items()}
+        shares = {label: int(share) for label, share in exact.items()}
+        by_remainder = sorted(exact, key=lambda label: (shares[label] - exact[label], label))
+        for label in by_remainder[: size - sum(shares.values())]:
+            shares[label] += 1
         for label, left in classes.items():
             for group in left[:]:
                 if len(left) > 1 and len(group) <= shares[label]:
@@ -43,20 +48,6 @@ def grouped_split(
                     left.remove(group)
     split["train"] = [index for left in classes.values() for group in left for index in group]
     return {name: sorted(indices) for name, indices in split.items()}
-
-
-def _order(seed: int, index: int) -> bytes:
-    return hashlib.sha256(f"{seed} {index}".encode()).digest()
-
-
-def _proportional_shares(sizes: dict[str, int], total: int) -> dict[str, int]:
-    """Parts of `total` in proportion to `sizes`, by largest remainders; ties go to the first name."""
-    exact = {name: Fraction(size * total, sum(sizes.values())) for name, size in sizes.items()}
-    shares = {name: int(share) for name, share in exact.items()}
-    by_remainder = sorted(sizes, key=lambda name: (shares[name] - exact[name], name))
-    for name in by_remainder[: total - sum(shares.values())]:
-        shares[name] += 1
-    return shares
 
 
 def part_of(size: str, lines: int, flag: str) -> int:

@@ -25,7 +25,6 @@ from roberta_small.experiments.inputs.files import symbols as file_symbols
 from roberta_small.preprocess import dataset
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.download import command as download
-from roberta_small.preprocess.tokenization import choice
 from roberta_small.preprocess.tokenization.choice import MODEL, locate
 from tests.support import tiny_tokenizers
 from tests.support.parsed import train_settings
@@ -280,7 +279,7 @@ def test_the_tokenizer_of_the_shipped_weights_is_downloaded(served_tokenizer):
 
 @pytest.mark.parametrize("words", [["--inits", "pretrained"], ["--pretrained", "roberta_small_fr"]])
 def test_the_shipped_weights_bring_dictionary_and_tokenizer(reviews, shared_data, monkeypatch, words):
-    monkeypatch.setattr(choice, "xlmr_tokenizer", lambda: shared_data / "xlmr" / MODEL)
+    monkeypatch.setattr(download, "xlmr_tokenizer", lambda: shared_data / "xlmr" / MODEL)
     data = train_settings(["--data", "reviews.csv", *words], {}).prepare()
     assert symbols(data) == file_symbols(SHIPPED / "dict.txt")
     assert sha256(data / "tokenizer" / MODEL) == sha256(shared_data / "xlmr" / MODEL)

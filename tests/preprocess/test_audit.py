@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sentencepiece
 
-from roberta_small.common.errors import UserError
 from roberta_small.preprocess import audit
+from roberta_small.preprocess.binarize import Split
+from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.tokenization.encoder import Encoder
 
 TRAIN = ["un livre", "un livre  ", "Un livre !", "très long", "unique", "un  livre"]
@@ -22,16 +25,21 @@ def data(tmp_path, monkeypatch, model):
     return tmp_path
 
 
-def run(*inputs, **options):
-    splits = {
-        name: audit.read_examples([f"{name}.{kind}" for kind in inputs or ("input0",)], f"{name}.label")
-        for name in ("train", "test")
-    }
-    return audit.audit(splits, **{"encoder": None, **options})
+def run(model, *inputs, dictionary="dict.txt", folder=".", **options):
+    inputs = inputs or ("input0",)
+    splits = {}
+    for split in ("train", "test"):
+        paths = [str(Path(folder) / f"{split}.{kind}") for kind in inputs]
+        texts = [list(read_text_lines(path)) for path in paths]
+        labels = list(read_text_lines(str(Path(folder) / f"{split}.label")))
+        files = Split(split, {f"input{i}": [path] for i, path in enumerate(paths)}, None)
+        joined = ["\t".join(parts) for parts in zip(*texts, strict=True)]
+        splits[split] = audit.Examples(files, joined, labels)
+    return audit.audit(splits, Encoder.from_files(model, dictionary), Path(folder), **options)
 
 
-def test_duplicates_and_conflicts(data):
-    report = run()
+def test_duplicates_and_conflicts(data, model):
+    report = run(model)
     assert report["duplicates"]["exact"] == {
         "train": {"test": [3, 4], "train": [1]},
         "test": {"train": [0, 3], "test": []},
@@ -42,11 +50,10 @@ def test_duplicates_and_conflicts(data):
     }
     assert report["conflicts"] == [{"train": {"3": "1"}, "test": {"0": "0"}}]
     assert report["splits"]["train"]["labels"] == {"0": 2, "1": 4}
-    assert "lengths" not in report["splits"]["train"]
 
 
 def test_lengths_and_unknown_tokens(data, model):
-    split = run(encoder=Encoder.from_files(model, "dict.txt"), max_positions=9)["splits"]["train"]
+    split = run(model, max_positions=9)["splits"]["train"]
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     known = {line.rsplit(" ", 1)[0] for line in (data / "dict.txt").read_text(encoding="utf-8").splitlines()}
     tokens = [processor.encode(text, out_type=str) for text in TRAIN]
@@ -67,17 +74,11 @@ def test_lengths_and_unknown_tokens(data, model):
     assert 0 < split["lengths"]["truncated"] < len(TRAIN)
 
 
-def test_pairs_are_duplicates_as_a_whole(data):
+def test_pairs_are_duplicates_as_a_whole(data, model):
     for name, texts in (("train", TRAIN), ("test", TEST)):
         (data / f"{name}.input1").write_text("".join(f"{i}\n" for i in range(len(texts))))
-    exact = run("input0", "input1")["duplicates"]["exact"]
+    exact = run(model, "input0", "input1")["duplicates"]["exact"]
     assert exact == {"train": {"test": [], "train": []}, "test": {"train": [], "test": []}}
-
-
-def test_another_number_of_labels_is_a_clear_error(data):
-    (data / "test.label").write_text("0\n1\n")
-    with pytest.raises(UserError, match=r"test\.input0 .*\b4\b.*test\.label .*\b2\b"):
-        run()
 
 
 def test_normalized_ignores_case_punctuation_and_spacing():
@@ -87,12 +88,8 @@ def test_normalized_ignores_case_punctuation_and_spacing():
 def test_figures_of_cls_books(shared_data):
     """54 reviews of the test set stand in train, and the tokens are those of the published logs."""
     books, xlmr = shared_data / "cls-books", shared_data / "xlmr"
-    splits = {
-        name: audit.read_examples([str(books / f"{name}.review")], str(books / f"{name}.label"))
-        for name in ("train", "test")
-    }
-    encoder = Encoder.from_files(str(xlmr / "sentencepiece.bpe.model"), str(xlmr / "dict.txt"))
-    report = audit.audit(splits, encoder)
+    model, dictionary = str(xlmr / "sentencepiece.bpe.model"), str(xlmr / "dict.txt")
+    report = run(model, "review", dictionary=dictionary, folder=books)
     assert len(report["duplicates"]["exact"]["test"]["train"]) == 54
     assert len(report["duplicates"]["exact"]["train"]["train"]) == 34
     assert report["splits"]["train"]["tokens"] == 315_231

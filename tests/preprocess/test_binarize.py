@@ -13,6 +13,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_cli import preprocess as stock
 
 from roberta_small.common.errors import UserError
+from roberta_small.preprocess.__main__ import main
 from tests.support.binarized_files import assert_same_files, labelled, running_text, write, write_dictionary
 
 ODD_LINES = [
@@ -189,3 +190,20 @@ def test_a_piece_that_is_not_utf8_is_a_clear_error(workdir, model, lines):
     Path("odd.model").write_bytes(content[:at] + b"\xd6" + content[at + 1 :])
     with pytest.raises(UserError, match=r"odd\.model: "):
         running_text("odd.model", "bin", ["text"])
+
+
+def test_tokenized_text_gives_what_its_text_and_stock_fairseq_give(workdir, model, lines):
+    """`--tokenizer words`."""
+    write_dictionary(model, left_out=9)
+    for split, rows in (("train", [*lines[:60], "漢字 un"]), ("valid", lines[60:80])):
+        write_split(split, rows, ["0" if i % 2 else "1" for i in range(len(rows))])
+        write_tokens(model, f"{split}.input0", f"{split}.spm")
+    for kind, tokenizer in (("input0", model), ("spm", "words")):
+        words = [f"train.{kind}", "--valid", f"valid.{kind}", "--test", "none", "--dict", "dict.txt"]
+        assert main(["prepare", *words, "--tokenizer", tokenizer, "--out", f"from-{kind}"]) == 0
+    words = ["--trainpref", "train.spm", "--validpref", "valid.spm", "--srcdict", "dict.txt"]
+    run_stock(*words, "--destdir", "stock")
+    for split in ("train", "valid"):
+        for name in (f"{split}.bin", f"{split}.idx"):
+            found = Path("from-spm/input0", name).read_bytes()
+            assert found == Path("from-input0/input0", name).read_bytes() == Path("stock", name).read_bytes()

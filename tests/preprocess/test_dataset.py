@@ -1,18 +1,15 @@
 """`prepare`: from files of labelled text to a complete data folder."""
 
 import csv
-import json
 from collections import Counter
 
 import pytest
-from fairseq.data import data_utils
 
-from roberta_small.common.data_folder import read_report
-from roberta_small.preprocess.__main__ import main
+from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.audit import normalized
-from roberta_small.preprocess.labels import check_classes
+from roberta_small.preprocess.labels import LabelOptions, check, decide
 from roberta_small.preprocess.split import grouped_split
-from tests.support import tiny_tokenizers
+from tests.support.labelled_files import content, examples, lines, prepare, texts, write_csv, write_json_lines
 
 IMDB = """---
 configs:
@@ -25,61 +22,29 @@ configs:
 """
 
 
-def texts(count, seed=2):
-    return [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count, seed))]
-
-
-def write_csv(path, rows, header=("text", "label")):
-    with open(path, "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([header, *rows])
-    return str(path)
-
-
 @pytest.fixture
 def reviews(workdir):
     labels = ["very bad", "good"] * 40 + ["Neither nor"] * 20
     return write_csv("reviews.csv", zip(texts(100), labels, strict=True))
 
 
-def prepare(*words, expect=0):
-    assert main(["prepare", *map(str, words), "--out", "data"]) == expect
-
-
-def read(name):
-    with open(f"data/{name}", encoding="utf-8", newline="\n") as stream:
-        return stream.read().splitlines()
-
-
-def examples(split):
-    return list(zip(read(f"text/{split}.input0"), read(f"text/{split}.label"), strict=True))
-
-
 def test_the_folder_is_complete(reviews, workdir, capsys):
-    prepare(reviews)
+    prepare(reviews, "--tokenizer", "train")
     parts = {name: examples(name) for name in ("train", "valid", "test")}
     assert {name: len(part) for name, part in parts.items()} == {"train": 80, "valid": 10, "test": 10}
     for name in ("valid", "test"):
         assert Counter(label for _, label in parts[name]) == {"very bad": 4, "good": 4, "Neither nor": 2}
     with open(reviews, encoding="utf-8", newline="") as stream:
         rows = list(csv.reader(stream))
-    places = json.loads((workdir / "data/split.json").read_text())["examples"]
+    places = content("split.json")["examples"]
     for name, part in parts.items():
         assert [tuple(rows[line - 1]) for _, line in places[name]] == part
-    report = read_report(workdir / "data")
+    report = content("preprocess.json")
     assert report["labels"] == ["good", "very bad", "Neither nor"]
     assert {"audit.json", "tokenizer/sentencepiece.bpe.model", "input0/test.bin"} <= set(report["files"])
     said = capsys.readouterr().out
     assert "'text'" in said
     assert "'label'" in said
-
-
-def test_fairseq_reads_it(reviews, workdir):
-    prepare(reviews)
-    rows = data_utils.load_indexed_dataset(str(workdir / "data/input0/valid"))
-    labels = data_utils.load_indexed_dataset(str(workdir / "data/label/valid"))
-    names = [line.rpartition(" ")[0] for line in read("label/dict.txt")]
-    assert len(rows) == 10
-    assert [names[int(label[0]) - 4] for label in labels] == read("text/valid.label")
 
 
 def test_the_same_command_is_done_at_once_and_another_asks(reviews, workdir, capsys):
@@ -98,28 +63,21 @@ def test_the_same_command_is_done_at_once_and_another_asks(reviews, workdir, cap
 
 def test_splits_that_are_given_are_kept(workdir):
     for name, seed in (("a", 1), ("b", 2), ("c", 3)):
-        rows = [
-            {"premise": text, "hypothesis": text[::-1], "label": index % 2}
-            for index, text in enumerate(texts(20, seed))
-        ]
-        (workdir / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rows = enumerate(texts(20, seed))
+        pairs = [{"premise": text, "hypothesis": text[::-1], "label": i % 2} for i, text in rows]
+        write_json_lines(f"{name}.jsonl", pairs)
     prepare("a.jsonl", "--valid", "b.jsonl", "--test", "c.jsonl")
     assert [text for text, _ in examples("test")] == texts(20, 3)
-    assert read("text/valid.input1") == [text[::-1] for text in texts(20, 2)]
+    assert lines("valid.input1") == [text[::-1] for text in texts(20, 2)]
     assert (workdir / "data/input1/train.bin").is_file()
 
 
 def test_a_column_of_splits(workdir):
-    rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 40 + ["validation"] * 10 + ["Test"] * 10, strict=True)
-    prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part")
-    assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 10]
-
-
-def test_rows_without_a_split_are_left_out(workdir):
-    rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 40 + ["dev"] * 10 + ["test"] * 9 + [""], strict=True)
+    splits = ["train"] * 40 + ["validation"] * 10 + ["Test"] * 9 + [""]
+    rows = zip(texts(60), ["a", "b"] * 30, splits, strict=True)
     prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part")
     assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 9]
-    assert json.loads((workdir / "data/split.json").read_text())["left_out"] == [["a.csv", 61, "no split"]]
+    assert content("split.json")["left_out"] == [["a.csv", 61, "no split"]]
 
 
 def test_an_unknown_split_is_refused(workdir, capsys):
@@ -139,7 +97,7 @@ def test_a_hugging_face_data_set(workdir):
     (workdir / "imdb/README.md").write_text(IMDB)
     prepare("datasets:imdb")
     assert [len(examples(name)) for name in ("train", "valid", "test")] == [36, 4, 10]
-    left_out = json.loads((workdir / "data/split.json").read_text())["left_out"]
+    left_out = content("split.json")["left_out"]
     assert {reason for _, _, reason in left_out} == {"split 'unsupervised'"}
 
 
@@ -175,23 +133,38 @@ def test_a_split_with_hidden_labels_is_replaced(workdir, capsys):
     assert "'-1'" in capsys.readouterr().out
 
 
+def doubts(labels):
+    return check(labels, KINDS[SINGLE_LABEL], LabelOptions(), "a.csv")
+
+
 @pytest.mark.parametrize(
     ("labels", "facts"),
     [
-        (["1", "0", "1.0"], ["'1'", "'1.0'", "same number"]),
-        (["pos", "neg", "NA"], ["'NA'", "missing"]),
-        (["1", "0", "-1"], ["'-1'", "hidden"]),
+        (["1", "0", "1.0"] * 20, ["'1'", "'1.0'", "same number"]),
+        (["pos", "neg", "NA"] * 20, ["'NA'", "missing"]),
+        (["1", "0", "-1"] * 20, ["'-1'", "hidden"]),
+        ([str(i) for i in range(200)] * 5, ["200"]),
     ],
 )
 def test_doubtful_labels_are_named(labels, facts):
-    (warning,) = check_classes(labels * 20, "a.csv")
+    (warning,) = doubts(labels)
     assert all(fact in warning for fact in facts)
 
 
-def test_labels_that_are_not_doubtful():
-    assert check_classes(["4,0", "3,5", "2,0"] * 20, "a.csv") == []  # decimal commas, not several labels
-    assert check_classes(["-1", "0", "1.5"] * 20, "a.csv") == []
-    assert check_classes(["agree", "disagree"] * 20, "a.csv") == []
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["4,0", "3,5", "2,0"],  # decimal commas, not several labels
+        ["-1", "0", "1.5"],
+        ["agree", "disagree"],
+        ["1", "2", "3", "4", "5"],
+        [str(i) for i in range(20)],
+        ["yes, but", "no"],
+    ],
+)
+def test_labels_that_are_not_doubtful(labels):
+    assert doubts(labels * 20) == []
+    assert decide(labels * 20, LabelOptions(), "a.csv") is KINDS[SINGLE_LABEL]
 
 
 def test_control_characters_are_named(workdir, capsys):
@@ -224,7 +197,7 @@ def test_a_class_always_has_training_examples():
 def test_rows_without_text_or_label_are_listed_and_left_out(workdir, capsys):
     rows = [*zip(texts(40), ["a", "b"] * 20, strict=True), ("", "a"), ("  ", "b"), ("text", "")]
     prepare(write_csv("a.csv", rows))
-    left_out = json.loads((workdir / "data/split.json").read_text())["left_out"]
+    left_out = content("split.json")["left_out"]
     assert left_out == [["a.csv", 42, "no text"], ["a.csv", 43, "no text"], ["a.csv", 44, "no label"]]
     assert "a.csv:44" in capsys.readouterr().out
 
@@ -256,18 +229,6 @@ def test_what_is_no_classification_is_refused(workdir, capsys, labels, named):
 
 
 @pytest.mark.parametrize(
-    "labels", [["1", "2", "3", "4", "5"], [str(i) for i in range(20)], ["yes, but", "no"]]
-)
-def test_numbers_and_punctuation_may_be_classes(labels):
-    assert check_classes(labels * 5, "a.csv") == []
-
-
-def test_many_numbers_are_suspicious():
-    (warning,) = check_classes([str(i) for i in range(200)] * 5, "a.csv")
-    assert "200" in warning
-
-
-@pytest.mark.parametrize(
     ("words", "named"),
     [
         ((), "FILE"),
@@ -282,7 +243,7 @@ def test_many_numbers_are_suspicious():
         (("reviews.csv", "--valid", "60", "--test", "60"), "--test"),
         (("reviews.csv", "--text-column", "texte"), "text"),
         (("reviews.csv", "--tokenizer", "no.model"), "no.model"),
-        (("reviews.csv", "--dict", "dict.txt"), "--dict"),
+        (("reviews.csv", "--tokenizer", "train", "--dict", "dict.txt"), "--dict"),
     ],
 )
 def test_wrong_options_are_refused(reviews, workdir, capsys, words, named):
@@ -308,19 +269,6 @@ def test_what_cannot_be_split_is_refused(workdir, capsys, rows, named):
     assert not (workdir / "data").exists()
 
 
-def test_line_files_and_their_readers(workdir):
-    (workdir / "a.xml").write_text(
-        "<items>"
-        + "".join(
-            f"<item><text>{text}</text><rating>{1 + 4 * (i % 2)}.0</rating></item>"
-            for i, text in enumerate(texts(40))
-        )
-        + "</items>"
-    )
-    prepare("a.xml")
-    assert len(examples("train")) == 32
-
-
 def test_labels_that_look_alike_are_merged_when_requested(workdir, capsys):
     labels = [*["good"] * 30, *["Good"] * 20, *["GO OD\u200b"] * 10, *["bad"] * 40]
     path = write_csv("a.csv", zip(texts(100), labels, strict=True))
@@ -330,9 +278,8 @@ def test_labels_that_look_alike_are_merged_when_requested(workdir, capsys):
     assert "label 'good': also written " in out
     assert "'Good'" in out
     assert "'GO OD\\u200b'" in out
-    assert read_report(workdir / "data")["options"]["merge_labels"] is True
-    (workdir / "data").rename(workdir / "merged")
-    prepare(path)
+    assert content("preprocess.json")["options"]["merge_labels"] is True
+    prepare(path, "--overwrite")
     assert "--merge-labels" in capsys.readouterr().out
 
 
@@ -344,7 +291,7 @@ def test_joined_columns_and_another_dialect(workdir, capsys):
     assert "text: columns '1' and '2'" in capsys.readouterr().out
     found = {example for name in ("train", "valid", "test") for example in examples(name)}
     assert found == {(" ".join(row.split("#")[:2]), row.split("#")[2]) for row in rows}
-    report = read_report(workdir / "data")["options"]
+    report = content("preprocess.json")["options"]
     assert report["dialect"] == {"encoding": "cp1252", "delimiter": "#", "header": False}
     assert (report["columns"]["text"], report["more_text"]) == ("1", ["2"])
     prepare("--text-column", "1", "a.csv", expect=1)  # the file is taken for a column
@@ -353,11 +300,11 @@ def test_joined_columns_and_another_dialect(workdir, capsys):
 
 def test_without_a_test_set(reviews, workdir, capsys):
     prepare(reviews, "--test", "none")
-    report = read_report(workdir / "data")
+    report = content("preprocess.json")
     assert set(report["splits"]) == {"train", "valid"}
     assert not list((workdir / "data").rglob("test*"))
     assert len(examples("train")) + len(examples("valid")) == 100
-    assert set(json.loads((workdir / "data/audit.json").read_text())["splits"]) == {"train", "valid"}
+    assert set(content("audit.json")["splits"]) == {"train", "valid"}
 
 
 def test_without_a_test_set_the_test_rows_of_a_file_are_left_out(workdir, capsys):

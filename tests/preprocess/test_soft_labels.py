@@ -1,7 +1,5 @@
 """`--soft-labels`: texts with class probabilities become training examples, and fairseq trains on them."""
 
-import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,45 +10,23 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.inputs.files import classification_files
 from roberta_small.fairseq_plugin.tasks.datasets import load_soft_labels
 from roberta_small.preprocess import soft_labels
-from roberta_small.preprocess.__main__ import main
-from roberta_small.preprocess.dataset import Examples, Row, _add_soft_labels
+from roberta_small.preprocess.examples import Examples, Row
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
-from tests.support import tiny_tokenizers
+from tests.support.labelled_files import content, lines, prepare, texts, write_csv, write_json_lines
 
 LABELS = ["bad", "good", "neither"]
 
 
-def texts(count, seed=2):
-    return [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count, seed))]
-
-
 @pytest.fixture
 def reviews(workdir):
-    rows = zip(texts(60), LABELS * 20, strict=True)
-    with open("reviews.csv", "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("text", "label"), *rows])
-    return "reviews.csv"
+    return write_csv("reviews.csv", zip(texts(60), LABELS * 20, strict=True))
 
 
-def predictions(path, rows, **more):
+def predictions(path, rows):
     """The JSON lines of `roberta-small predict --with-text`."""
-    with open(path, "w", encoding="utf-8") as stream:
-        for index, (text, values) in enumerate(rows):
-            probabilities = dict(zip(LABELS, values, strict=True))
-            best = max(probabilities, key=probabilities.get)
-            record = {"index": index, "label": best, "probabilities": probabilities, "text": text, **more}
-            stream.write(json.dumps(record) + "\n")
-    return str(path)
-
-
-def prepare(*words, expect=0):
-    assert main(["prepare", *map(str, words), "--out", "data"]) == expect
-
-
-def lines(name):
-    with open(f"data/text/{name}", encoding="utf-8", newline="\n") as stream:
-        return stream.read().splitlines()
+    found = [{"text": text, "probabilities": dict(zip(LABELS, values, strict=True))} for text, values in rows]
+    return write_json_lines(path, found)
 
 
 SOFT = [[0.7, 0.2, 0.1], [0.05, 0.15, 0.8], [0.25, 0.5, 0.25]]
@@ -70,23 +46,20 @@ def test_the_texts_are_the_last_training_examples(reviews, workdir, capsys):
     assert "repeat" not in printed
     assert lines("train.input0") == [*hard, *new]
     assert lines("train.label") == [*labels, "bad", "neither", "good"]
-    with open("data/label/dict.txt", encoding="utf-8") as stream:
-        classes = [line.split()[0] for line in stream if "madeupword" not in line]
+    classes = content("preprocess.json")["labels"]
     found_NK = np.load("data/label/train.soft.npy")
     assert found_NK.dtype == np.float32
     wanted = [[float(label == name) for name in classes] for label in labels]
     wanted += [[values[LABELS.index(name)] for name in classes] for values in SOFT]
     np.testing.assert_allclose(found_NK, wanted, atol=1e-6)
-    with open("data/split.json", encoding="utf-8") as stream:
-        places = json.load(stream)["examples"]["train"]
+    places = content("split.json")["examples"]["train"]
     assert places[-3:] == [["soft.jsonl", 1], ["soft.jsonl", 2], ["soft.jsonl", 3]]
-    with open("data/preprocess.json", encoding="utf-8") as stream:
-        assert "label/train.soft.npy" in json.load(stream)["files"]
+    assert "label/train.soft.npy" in content("preprocess.json")["files"]
 
 
 def test_a_class_that_the_classifier_does_not_know_is_a_warning(reviews, workdir, capsys):
     rows = [{"text": text, "probabilities": {"bad": 0.4, "good": 0.6}} for text in texts(2, seed=9)]
-    Path("soft.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_json_lines("soft.jsonl", rows)
     prepare(reviews, "--soft-labels", "soft.jsonl")
     assert "warning: soft.jsonl has no probability of 'neither'" in capsys.readouterr().out
 
@@ -94,7 +67,7 @@ def test_a_class_that_the_classifier_does_not_know_is_a_warning(reviews, workdir
 @pytest.mark.parametrize("kind", ["regression", "multi-label"])
 def test_numbers_and_sets_of_labels_have_no_soft_labels(workdir, capsys, kind):
     label = {"regression": "1.5", "multi-label": "bad;good"}[kind]
-    write_table("reviews.csv", ("text", "label"), *((text, label) for text in texts(30)))
+    write_csv("reviews.csv", [(text, label) for text in texts(30)])
     soft = predictions("soft.jsonl", [(texts(1, seed=9)[0], SOFT[0])])
     prepare("reviews.csv", "--task", kind, "--soft-labels", soft, expect=1)
     assert "--soft-labels: only for data with one class per text" in capsys.readouterr().err
@@ -102,48 +75,41 @@ def test_numbers_and_sets_of_labels_have_no_soft_labels(workdir, capsys, kind):
 
 def test_pairs_of_a_reader_without_columns_have_no_soft_labels(workdir):
     """The second texts of a file of predictions could not be found."""
-    rows = [Row("pairs.toy", Record("un", 1, pair="deux", label="bad"))]
+    rows = [Row("pairs.toy", Record("un", 1, pair="deux"), "bad")]
     examples = Examples({"train": rows}, Columns())
     with pytest.raises(UserError, match="not for sentence pairs"):
-        _add_soft_labels(examples, predictions("soft.jsonl", [("trois", SOFT[0])]))
+        soft_labels.add(examples, predictions("soft.jsonl", [("trois", SOFT[0])]))
 
 
 def test_probabilities_may_be_rounded_to_two_digits(workdir):
     """The error of their sum grows with the number of classes."""
     p = {"one": 0.92, **{f"other {i}": 0.0 for i in range(19)}}  # 0.924 and 19 times 0.004
-    Path("soft.jsonl").write_text(json.dumps({"text": "un", "probabilities": p}), encoding="utf-8")
+    write_json_lines("soft.jsonl", [{"text": "un", "probabilities": p}])
     ((found,), _) = soft_labels.read("soft.jsonl", Columns())
     assert found.probabilities["one"] == pytest.approx(1)
 
 
-def write_table(path, *rows):
-    with open(path, "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows(rows)
-    return str(path)
-
-
 def test_tables_have_a_column_for_each_class(workdir):
     header = ("body", "note", "prediction", "p(bad)", "p( very  good )", "note_2")
-    path = write_table(
-        "soft.csv", header, ("Un livre", "5", "good", ".33", ".66", ""), ("", "", "", "1", "0", "")
-    )
+    rows = [("Un livre", "5", "good", ".33", ".66", ""), ("", "", "", "1", "0", "")]
+    path = write_csv("soft.csv", rows, header)
     (found,), (empty,) = soft_labels.read(path, Columns(text="body"))
-    assert (found.record.text, found.record.label) == ("Un livre", "very good")
+    assert (found.record.text, found.label) == ("Un livre", "very good")
     assert found.probabilities == pytest.approx({"bad": 1 / 3, "very good": 2 / 3})
-    assert empty.line == 3
+    assert empty.record.line == 3
     (found,), _ = soft_labels.read(path, Columns(text="note"))
     assert found.record.text == "5"
 
 
 def test_pairs_are_read_from_the_columns_of_the_labelled_pairs(workdir):
     header = ("hypothesis", "premise", "id", "p(bad)", "p(good)")
-    path = write_table("soft.csv", header, ("deux", "un", "7", "0", "1"), ("deux", "", "8", "0", "1"))
+    path = write_csv("soft.csv", [("deux", "un", "7", "0", "1"), ("deux", "", "8", "0", "1")], header)
     (found,), (empty,) = soft_labels.read(path, Columns(text="premise", pair="hypothesis"))
-    assert (found.record.text, found.record.pair, empty.line) == ("un", "deux", 3)
+    assert (found.record.text, found.record.pair, empty.record.line) == ("un", "deux", 3)
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("written", "named"),
     [
         ('{"text": "un", "label": "bad"}', "no column 'probabilities'"),
         ('{"probabilities": {"bad": 1}}', "no column 'text'"),
@@ -161,9 +127,8 @@ def test_pairs_are_read_from_the_columns_of_the_labelled_pairs(workdir):
         ('{"text": " ", "probabilities": {"bad": 1}}', "no text for training (0 in valid or test, 1 without"),
     ],
 )
-def test_what_are_no_soft_labels_is_refused(reviews, workdir, capsys, content, named):
-    with open("soft.jsonl", "w", encoding="utf-8") as stream:
-        stream.write(content + "\n")
+def test_what_are_no_soft_labels_is_refused(reviews, workdir, capsys, written, named):
+    Path("soft.jsonl").write_text(written + "\n", encoding="utf-8")
     prepare(reviews, "--soft-labels", "soft.jsonl", expect=1)
     printed = capsys.readouterr().err
     assert named in printed
@@ -174,8 +139,7 @@ def test_what_are_no_soft_labels_is_refused(reviews, workdir, capsys, content, n
 def test_files_that_are_no_tables_are_refused(reviews, workdir, capsys):
     prepare(reviews, "--soft-labels", "missing.jsonl", expect=1)
     assert "--soft-labels missing.jsonl: no such file" in capsys.readouterr().err
-    with open("soft.txt", "w", encoding="utf-8") as stream:
-        stream.write("Un livre.\n")
+    Path("soft.txt").write_text("Un livre.\n")
     prepare(reviews, "--soft-labels", "soft.txt", expect=1)
     assert "--soft-labels soft.txt: not a table" in capsys.readouterr().err
 
@@ -195,8 +159,7 @@ def test_soft_labels_that_are_recorded_must_exist(reviews, workdir):
     count = len(lines("train.input0"))
     assert "label/train.soft.npy" in classification_files(Path("data"), ["train", "valid"])
     assert len(load_soft_labels("data", "train", count, 3, 3)) == count
-    content = path.read_bytes()
-    path.write_bytes(content[:-4] + bytes(4))
+    path.write_bytes(path.read_bytes()[:-4] + bytes(4))
     with pytest.raises(UserError, match=r"train\.soft\.npy: not the file that"):
         load_soft_labels("data", "train", count, 3, 3)
     path.unlink()

@@ -202,7 +202,7 @@ def text_folder(data: Path) -> Path:
 def _is_dataset(data: str) -> bool:
     if ":" not in data:  # the reader's module imports pandas
         return False
-    from roberta_small.preprocess.readers.hub import is_dataset
+    from roberta_small.preprocess.readers.records import is_dataset
 
     return is_dataset(data)
 

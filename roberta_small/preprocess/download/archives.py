@@ -1,17 +1,23 @@
 """The downloaded archives, unpacked into the files that the other commands read.
 
-Members are read as streams and written under our own names. FLUE (Le et al. 2020, "FlauBERT") becomes JSON
-lines:
+FLUE (Le et al. 2020, "FlauBERT") and GLUE (Wang et al. 2019) become JSON lines, TASK/SPLIT.jsonl:
 
-    cls-books, cls-dvd, cls-music   French reviews of Webis-CLS-10: train, test; text, label (1: positive)
-    paws-x                          paraphrases, French part of PAWS-X (Yang et al. 2019): train, valid, test;
-                                    sentence1, sentence2, label (1: paraphrase)
-    xnli                            inference, French part of XNLI (Conneau et al. 2018): train, valid, test;
-                                    premise, hypothesis, label
+    cls-books, cls-dvd, cls-music   French reviews of Webis-CLS-10: text, label (1: positive)
+    paws-x                          paraphrases, French part of PAWS-X (Yang et al. 2019): sentence1,
+                                    sentence2, label (1: paraphrase)
+    xnli                            inference, French part of XNLI (Conneau et al. 2018): premise,
+                                    hypothesis, label
+    CoLA, SST-2                              sentence, label
+    MRPC, QQP, STS-B, MNLI, QNLI, RTE, WNLI  sentence1, sentence2, label
 
 The training sentences of PAWS-X and XNLI are machine translations. Texts are those of the authors' files:
 unlike FLUE's scripts, nothing is removed from them, and short pairs are kept. Pairs with an empty sentence or
 the placeholder "NS" of PAWS-X are left out.
+
+The labels of GLUE's test are hidden: its rows have an `index` instead, which `roberta-small predict --format
+glue` writes beside the prediction. MNLI also has valid_mismatched and test_mismatched. Labels are those of a
+submission: words for MNLI, QNLI and RTE, 0 or 1 for other classes, a number from 0 to 5 for STS-B. Rows of
+train and valid with too few fields or without a sentence or label are left out.
 """
 
 from __future__ import annotations
@@ -30,134 +36,182 @@ from typing import IO, Any
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.preprocess.readers.webis import convert, parse_reviews
+from roberta_small.preprocess.readers.webis import parse_reviews
 
 CLS_ARCHIVE = "cls-acl10-unprocessed.tar.gz"
 CLS_MEMBER = "cls-acl10-unprocessed/fr/{category}/{split}.review"
 CATEGORIES = ("books", "dvd", "music")
 PAWSX_ARCHIVE = "x-final.tar.gz"
 XNLI_TRAIN_ARCHIVE, XNLI_ARCHIVE = "XNLI-MT-1.0.zip", "XNLI-1.0.zip"
+ALLOCINE_ARCHIVE = "data.tar.bz2"
+ALLOCINE_MEMBERS = {"data/train.jsonl": "train", "data/val.jsonl": "valid", "data/test.jsonl": "test"}
+"""Member -> split. The authors' files have one JSON object per line, with `review` and `polarity` (0, 1)."""
+MRPC_DEV, MRPC_TRAIN, MRPC_TEST = "mrpc_dev_ids.tsv", "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"
+MRPC_IDS = ("#1 ID", "#2 ID")
 PLACEHOLDER = "NS"
 """A sentence of PAWS-X without translation."""
-NLI = {name: name for name in ("entailment", "neutral", "contradiction")}
-ALLOCINE_ARCHIVE = "data.tar.bz2"
-ALLOCINE_MEMBERS = {
-    f"data/{name}.jsonl": split for name, split in (("train", "train"), ("val", "valid"), ("test", "test"))
-}
-"""Member -> split. The authors' files have one JSON object per line, with `review` and `polarity` (0, 1)."""
+CORRUPT = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 Write = Callable[[IO[bytes], str, str], None]
 """`write(content, name, split)`."""
-CORRUPT = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Sentence pairs in a table with tabs between columns, a heading and no quoting."""
+class Table:
+    """Labelled texts in tables with tabs between columns and no quoting."""
 
+    folder: str
+    """Of our files."""
     archive: str
     members: Mapping[str, str]
     """Member of the archive -> split."""
-    columns: Mapping[str, str]
-    """Name in our file -> column, for both sentences."""
+    texts: Mapping[str, str]
+    """Name in our file -> column."""
     label: str
-    labels: Mapping[str, str]
-    """Label in the column -> label in our file."""
-    only: Mapping[str, str] = field(default_factory=dict)
-    """Column -> value of the rows to keep."""
+    labels: tuple[str, ...]
+    """Empty for numbers."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Label in the column -> that of our file."""
+    only: tuple[str, str] | None = None
+    """Column and value of the rows to keep."""
+    glue: bool = False
+    """The labels of test are hidden, and rows of other splits may have too few fields."""
+    header: tuple[str, ...] = ()
+    """The columns of train and valid, if these files have no heading."""
 
 
-PAIRS = {
-    "paws-x": [
-        Pairs(
-            PAWSX_ARCHIVE,
-            {
-                "x-final/fr/translated_train.tsv": "train",
-                "x-final/fr/dev_2k.tsv": "valid",
-                "x-final/fr/test_2k.tsv": "test",
-            },
-            {"sentence1": "sentence1", "sentence2": "sentence2"},
-            "label",
-            {"0": "0", "1": "1"},
-        )
-    ],
-    "xnli": [
-        Pairs(
-            XNLI_TRAIN_ARCHIVE,
-            {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "train"},
-            {"premise": "premise", "hypothesis": "hypo"},
-            "label",
-            NLI | {"contradictory": "contradiction"},
-        ),
-        Pairs(
-            XNLI_ARCHIVE,
-            {"XNLI-1.0/xnli.dev.tsv": "valid", "XNLI-1.0/xnli.test.tsv": "test"},
-            {"premise": "sentence1", "hypothesis": "sentence2"},
-            "gold_label",
-            NLI,
-            only={"language": "fr"},
-        ),
-    ],
-}
-"""Folder -> its tables."""
+def _glue(
+    name: str,
+    archive: str,
+    texts: Iterable[str],
+    label: str,
+    labels: tuple[str, ...],
+    header: tuple[str, ...] = (),
+    *,
+    mismatched: bool = False,
+) -> Table:
+    """A task of GLUE; its columns of texts become `sentence`, or `sentence1` and `sentence2`."""
+    columns = list(texts)
+    files = {"train": "train", "dev": "valid", "test": "test"}
+    if mismatched:
+        files = {"train": "train", "dev_matched": "valid", "test_matched": "test"}
+        files |= {"dev_mismatched": "valid_mismatched", "test_mismatched": "test_mismatched"}
+    members = {f"{name}/{file}.tsv": split for file, split in files.items()}
+    names = ["sentence"] if len(columns) == 1 else ["sentence1", "sentence2"]
+    return Table(
+        name,
+        archive,
+        members,
+        dict(zip(names, columns, strict=True)),
+        label,
+        labels,
+        glue=True,
+        header=header,
+    )
 
 
-def unpack(archive: Path, members: dict[str, str], write: Write) -> None:
+PAIR = ("sentence1", "sentence2")
+BINARY = ("0", "1")
+NLI = ("entailment", "neutral", "contradiction")
+ENTAILMENT = ("entailment", "not_entailment")
+FLUE = (
+    Table(
+        "paws-x",
+        PAWSX_ARCHIVE,
+        {
+            "x-final/fr/translated_train.tsv": "train",
+            "x-final/fr/dev_2k.tsv": "valid",
+            "x-final/fr/test_2k.tsv": "test",
+        },
+        {"sentence1": "sentence1", "sentence2": "sentence2"},
+        "label",
+        BINARY,
+    ),
+    Table(
+        "xnli",
+        XNLI_TRAIN_ARCHIVE,
+        {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "train"},
+        {"premise": "premise", "hypothesis": "hypo"},
+        "label",
+        NLI,
+        renamed={"contradictory": "contradiction"},
+    ),
+    Table(
+        "xnli",
+        XNLI_ARCHIVE,
+        {"XNLI-1.0/xnli.dev.tsv": "valid", "XNLI-1.0/xnli.test.tsv": "test"},
+        {"premise": "sentence1", "hypothesis": "sentence2"},
+        "gold_label",
+        NLI,
+        only=("language", "fr"),
+    ),
+)
+GLUE = (
+    _glue("CoLA", "CoLA.zip", ["sentence"], "label", BINARY, ("source", "label", "mark", "sentence")),
+    _glue("SST-2", "SST-2.zip", ["sentence"], "label", BINARY),
+    _glue("STS-B", "STS-B.zip", PAIR, "score", ()),
+    _glue("QQP", "QQP-clean.zip", ["question1", "question2"], "is_duplicate", BINARY),
+    _glue("MNLI", "MNLI.zip", PAIR, "gold_label", NLI, mismatched=True),
+    _glue("QNLI", "QNLIv2.zip", ["question", "sentence"], "label", ENTAILMENT),
+    _glue("RTE", "RTE.zip", PAIR, "label", ENTAILMENT),
+    _glue("WNLI", "WNLI.zip", PAIR, "label", BINARY),
+)
+"""The tasks in archives."""
+MRPC = _glue("MRPC", "", ["#1 String", "#2 String"], "Quality", BINARY)
+
+
+def unpack(archive: Path, members: Mapping[str, str], write: Write) -> None:
     """Call `write(content, name, split)` for the `members` (name -> split) of a tar or zip archive.
 
-    Members are read as streams and written under our own names: paths, links and permissions in the archive
-    have no effect. Raises `UserError` where the archive is corrupt or a member is missing.
+    Members are written under our own names: paths, links and permissions in the archive have no effect.
     """
     wanted = dict(members)
     try:
-        (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, wanted, write)
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as content:
+                for name in wanted.keys() & set(content.namelist()):
+                    try:
+                        stream = content.open(name)
+                    except RuntimeError as error:  # an encrypted member, or an unknown compression
+                        raise zipfile.BadZipFile(str(error)) from None
+                    with stream:
+                        write(stream, name, wanted.pop(name))
+        else:
+            with tarfile.open(archive, "r|*") as tar:
+                for member in tar:
+                    split = wanted.pop(member.name, None) if member.isfile() else None
+                    if split and (found := tar.extractfile(member)):
+                        write(found, member.name, split)
+                    if not wanted:
+                        break
     except CORRUPT as error:
         raise UserError(f"{archive}: corrupt archive ({error}); delete it and fetch it again") from None
     if wanted:
         raise UserError(f"{archive}: no member {', '.join(wanted)}; this is another archive")
 
 
-def _unpack_tar(archive: Path, wanted: dict[str, str], write: Write) -> None:
-    """`unpack` of a tar archive; removes the members that it finds from `wanted`."""
-    with tarfile.open(archive, "r|*") as tar:
-        for member in tar:
-            split = wanted.pop(member.name, None) if member.isfile() else None
-            if split and (stream := tar.extractfile(member)):
-                write(stream, member.name, split)
-            if not wanted:
-                return
-
-
-def _unpack_zip(archive: Path, wanted: dict[str, str], write: Write) -> None:
-    """`unpack` of a zip archive; removes the members that it finds from `wanted`."""
-    with zipfile.ZipFile(archive) as content:
-        for name in wanted.keys() & set(content.namelist()):
-            try:
-                stream = content.open(name)
-            except RuntimeError as error:  # an encrypted member, or an unknown compression
-                raise zipfile.BadZipFile(str(error)) from None
-            with stream:
-                write(stream, name, wanted.pop(name))
-
-
-def unpack_books(archive: Path, destdir: Path) -> None:
-    """Write `{train,test}.review` and `.label` from the French book reviews in the archive.
-
-    Raises `UserError` as `unpack`.
-    """
+def unpack_books(destdir: Path) -> None:
+    """Write `{train,test}.review` and `.label` from the French book reviews; errors as for `unpack`."""
+    archive = destdir / CLS_ARCHIVE
+    members = {CLS_MEMBER.format(category="books", split=split): split for split in ("train", "test")}
 
     def write(stream: IO[bytes], name: str, split: str) -> None:
+        place = f"{archive}: {name}"
         review, label = (destdir / f"{split}.{kind}" for kind in ("review", "label"))
-        count = convert(stream, f"{archive}: {name}", review, label)
+        count = 0
+        with atomic_open(review) as reviews, atomic_open(label) as labels:
+            for record in parse_reviews(stream, place):
+                reviews.write(f"{record.text}\n")
+                labels.write(f"{record.label}\n")
+                count += 1
+            if count == 0:
+                raise UserError(f"{place}: contains no reviews (<item> elements); download the file again")
         print(f"{review}: {count} reviews")
 
-    unpack(
-        archive,
-        {CLS_MEMBER.format(category="books", split=split): split for split in ("train", "test")},
-        write,
-    )
+    unpack(archive, members, write)
 
 
-def unpack_allocine(archive: Path, destdir: Path) -> None:
+def unpack_allocine(destdir: Path) -> None:
     """Write `{train,valid,test}.jsonl`, unchanged. Raises `UserError` as `unpack`."""
 
     def write(stream: IO[bytes], name: str, split: str) -> None:
@@ -166,25 +220,11 @@ def unpack_allocine(archive: Path, destdir: Path) -> None:
             shutil.copyfileobj(stream, target)
         print(path)
 
-    unpack(archive, ALLOCINE_MEMBERS, write)
+    unpack(destdir / ALLOCINE_ARCHIVE, ALLOCINE_MEMBERS, write)
 
 
 def unpack_flue(destdir: Path) -> None:
     """Write `TASK/SPLIT.jsonl` below `destdir`, from the archives in it; raises `UserError` as `unpack`."""
-    _unpack_reviews(destdir)
-    for task, tables in PAIRS.items():
-        for table in tables:
-
-            def write(
-                stream: IO[bytes], name: str, split: str, task: str = task, table: Pairs = table
-            ) -> None:
-                place = f"{destdir / table.archive}: {name}"
-                write_json_lines(destdir / task / f"{split}.jsonl", read_pairs(stream, place, table), place)
-
-            unpack(destdir / table.archive, dict(table.members), write)
-
-
-def _unpack_reviews(destdir: Path) -> None:
     members = {
         CLS_MEMBER.format(category=category, split=split): f"cls-{category}/{split}.jsonl"
         for category in CATEGORIES
@@ -197,38 +237,103 @@ def _unpack_reviews(destdir: Path) -> None:
         write_json_lines(destdir / path, rows, place)
 
     unpack(destdir / CLS_ARCHIVE, members, write)
+    for table in FLUE:
+        _unpack_table(destdir, table)
 
 
-def read_pairs(stream: IO[bytes], place: str, table: Pairs) -> Iterator[dict[str, str] | None]:
-    """The rows of a table, None for a row without one of the sentences; `place` is its name in messages.
+def unpack_glue(destdir: Path) -> None:
+    """Write `TASK/SPLIT.jsonl` below `destdir`, from the files in it; raises `UserError` as `unpack`."""
+    for table in GLUE:
+        _unpack_table(destdir, table)
+    with (destdir / MRPC_DEV).open("rb") as stream:
+        dev = {tuple(cells[:2]) for _, cells in _lines(stream, str(destdir / MRPC_DEV))}
 
-    Raises `UserError` with the line for a missing column, a row with too few fields and an unknown label.
+    def is_dev(row: Row) -> bool:
+        return tuple(row.get(name, "") for name in MRPC_IDS) in dev
+
+    chosen: dict[str, tuple[str, Callable[[Row], bool]]] = {
+        "train": (MRPC_TRAIN, lambda row: not is_dev(row)),
+        "valid": (MRPC_TRAIN, is_dev),
+        "test": (MRPC_TEST, lambda row: True),
+    }
+    for split, (name, keep) in chosen.items():
+        path = destdir / name
+        with path.open("rb") as stream:
+            rows = examples(stream, str(path), MRPC, hidden=split == "test", keep=keep)
+            write_json_lines(destdir / MRPC.folder / f"{split}.jsonl", rows, str(path))
+
+
+def _unpack_table(destdir: Path, table: Table) -> None:
+    def write(stream: IO[bytes], name: str, split: str) -> None:
+        place = f"{destdir / table.archive}: {name}"
+        rows = examples(stream, place, table, hidden=table.glue and split.startswith("test"))
+        write_json_lines(destdir / table.folder / f"{split}.jsonl", rows, place)
+
+    unpack(destdir / table.archive, table.members, write)
+
+
+def examples(
+    stream: IO[bytes],
+    place: str,
+    table: Table,
+    *,
+    hidden: bool = False,
+    keep: Callable[[Row], bool] = lambda row: True,
+) -> Iterator[Row | None]:
+    """The examples of a table, None for a row that is left out; errors name `place` and the line.
+
+    `hidden`: the rows have no label and get an index. `keep` chooses among the rows.
     """
-    needed = [*table.columns.values(), table.label, *table.only]
-    position: dict[str, int] = {}
-    for number, line in enumerate(stream, start=1):
-        try:
-            cells = line.decode("utf-8").rstrip("\r\n").split("\t")
-        except UnicodeDecodeError:
-            raise UserError(f"{place}, line {number}: not UTF-8; fetch the archive again") from None
-        if not position:
-            position = {name.removeprefix("\ufeff"): index for index, name in enumerate(cells)}
-            if missing := [name for name in needed if name not in position]:
-                raise UserError(f"{place}, line 1: no column {', '.join(missing)}; this is another file")
+    columns = () if hidden else table.header
+    needed = [
+        *table.texts.values(),
+        *([] if hidden else [table.label]),
+        *([table.only[0]] if table.only else []),
+    ]
+    for number, cells in _lines(stream, place):
+        if not columns:
+            columns = tuple(cells)
+            if missing := [name for name in needed if name not in columns]:
+                raise UserError(
+                    f"{place}, line {number}: no column {', '.join(missing)}; this is another file"
+                )
             continue
-        if len(cells) <= max(position[name] for name in needed):
+        row = dict(zip(columns, cells, strict=False))
+        if any(name not in row for name in needed) and (hidden or not table.glue):
             raise UserError(f"{place}, line {number}: {len(cells)} fields; fetch the archive again")
-        if any(cells[position[name]] != value for name, value in table.only.items()):
+        if table.only and row[table.only[0]] != table.only[1]:
             continue
-        label = cells[position[table.label]].strip()
-        if label not in table.labels:
+        texts = {name: row.get(column, "").strip() for name, column in table.texts.items()}
+        if hidden:
+            yield {"index": number - 2, **texts}
+            continue
+        label = row.get(table.label, "").strip()
+        if table.glue and (len(cells) < len(columns) or not label or not all(texts.values())):
+            yield None
+            continue
+        if not keep(row):
+            continue
+        label = table.renamed.get(label, label)
+        if table.labels and label not in table.labels:
             raise UserError(
                 f"{place}, line {number}: label {label!r}, not one of {', '.join(table.labels)}; "
                 "this is another file"
             )
-        row = {name: cells[position[column]].strip() for name, column in table.columns.items()}
-        missing_text = any(text in ("", PLACEHOLDER) for text in row.values())
-        yield None if missing_text else row | {"label": table.labels[label]}
+        try:
+            found = label if table.labels else float(label)
+        except ValueError:
+            raise UserError(f"{place}, line {number}: label {label!r} is not a number") from None
+        without = not table.glue and any(text in ("", PLACEHOLDER) for text in texts.values())
+        yield None if without else {**texts, "label": found}
+
+
+def _lines(stream: IO[bytes], place: str) -> Iterator[tuple[int, list[str]]]:
+    """The number and the cells of each line."""
+    for number, line in enumerate(stream, start=1):
+        try:
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").split("\t")
+        except UnicodeDecodeError:
+            raise UserError(f"{place}, line {number}: not UTF-8; fetch the archive again") from None
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], place: str) -> None:

@@ -124,7 +124,13 @@ def _receive(url: str, part: Path) -> None:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             if response.status != HTTPStatus.PARTIAL_CONTENT:
                 begun = 0  # no range requested, or the server ignores it or has another version
-                _remember_version(part, response.headers)
+                # A weak ETag does not identify a version for ranges.
+                etag = response.headers.get("ETag", "")
+                known = response.headers.get("Last-Modified") if not etag or etag.startswith("W/") else etag
+                if known:
+                    atomic_write(version, known)
+                else:
+                    version.unlink(missing_ok=True)
             elif not response.headers.get("Content-Range", "").startswith(f"bytes {begun}-"):
                 _forget(part)
                 raise _BrokenError("the server sent another range than requested")
@@ -165,16 +171,6 @@ def _write(response: http.client.HTTPResponse, part: Path, begun: int) -> None:
             progress.update(len(chunk))
     if total is not None and _size(part) < total:
         raise _BrokenError(f"the connection was interrupted at byte {_size(part)} of {total}")
-
-
-def _remember_version(part: Path, headers: http.client.HTTPMessage) -> None:
-    """Keep what identifies the server's version beside the part; a weak ETag does not do for ranges."""
-    etag = headers.get("ETag", "")
-    version = headers.get("Last-Modified") if not etag or etag.startswith("W/") else etag
-    if version:
-        atomic_write(_version_file(part), version)
-    else:
-        _version_file(part).unlink(missing_ok=True)
 
 
 def _version_file(part: Path) -> Path:

@@ -4,7 +4,6 @@ from roberta_small.preprocess.readers import binary, delimited, lines, objects, 
 from roberta_small.preprocess.readers.records import (
     TABLE,
     Record,
-    names,
     read_records,
     reader_name,
     register,
@@ -15,7 +14,6 @@ from roberta_small.preprocess.readers.tables import register_table
 __all__ = [
     "TABLE",
     "Record",
-    "names",
     "read_records",
     "reader_name",
     "register",

@@ -13,7 +13,7 @@ from typing import Literal
 import pandas as pd
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.dialect import UTF_8, decoded
+from roberta_small.preprocess.readers.dialect import decoded
 from roberta_small.preprocess.readers.records import format_suffix
 
 DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
@@ -25,38 +25,35 @@ TEXT_WORDS = 3
 """A column name with this many words may be a text, so that the file has no line of names."""
 
 
-def load_delimited(
-    path: str, *, encoding: str = UTF_8, delimiter: str | None = None, header: bool = True
-) -> pd.DataFrame:
-    """The rows; without `header`, columns are named 1, 2, ...
-
-    Quotes are as in CSV, unless a TSV file uses them as ordinary characters. Raises `UserError` with file and
-    line where the file is malformed.
-    """
+def load_delimited(path: str, *, encoding: str, delimiter: str, header: bool = True) -> pd.DataFrame:
+    """The rows; without `header`, columns are named 1, 2, ...; `UserError` with file and line."""
     text = decoded(path, encoding)
     if "\r" in text.strip() and "\n" not in text.strip():
         raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
-    delimiter = delimiter or _delimiter(text, path)
     if named := SEPARATOR.match(text):
         text = "\n" + text[named.end() :]  # an empty line, so that the numbers of the lines stay
     quoted = format_suffix(path) != ".tsv" or _is_quoted(text, path, delimiter)
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     if not rows:
         raise UserError(f"{path}: empty; use a file with a header and at least one row")
-    if header:
-        _check_names(rows, path, delimiter)
+    first_line, names = rows[0]
+    if header and any(len(name.split()) >= TEXT_WORDS for name in names):
+        for column, name in enumerate(names):  # the first line is an example if one cell is a label
+            below = {row[column].strip() for _, row in rows[1:] if column < len(row)}
+            if name.strip() and name.strip() in below and len(below) <= max(2, (len(rows) - 1) / 2):
+                raise UserError(
+                    f"{path}, line {first_line}: no names of columns but an example ('{name}' is a value of "
+                    "its column); pass --no-header, or insert a line with the names"
+                )
     _check_swallowed(rows, path, delimiter)
-    names = rows.pop(0)[1] if header else [str(i + 1) for i in range(len(rows[0][1]))]
+    names = rows.pop(0)[1] if header else [str(i + 1) for i in range(len(names))]
     cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
     return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
 
 
 def delimiter_of(path: str, encoding: str) -> str:
     """The delimiter of a file: that of its line `sep=`, else the one its first row has most often."""
-    return _delimiter(decoded(path, encoding), path)
-
-
-def _delimiter(text: str, path: str) -> str:
+    text = decoded(path, encoding)
     if named := SEPARATOR.match(text):
         return named[1]
     return max(DELIMITERS[format_suffix(path)], key=text.lstrip("\n").partition("\n")[0].count)
@@ -114,20 +111,6 @@ def _is_quoted(text: str, path: str, delimiter: str) -> bool:
         return False  # each line is a row, and the quotes would enclose several
     unusual = sum(line.count(delimiter) + 1 != size for line in lines)
     return sum(len(row) != size for _, row in rows) <= unusual
-
-
-def _check_names(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
-    """Raise `UserError` if the first line is an example: a text, and a value that its column has below."""
-    (line, names), *examples = rows
-    if not any(len(name.split()) >= TEXT_WORDS for name in names):
-        return
-    for column, name in enumerate(names):
-        below = {row[column].strip() for _, row in examples if column < len(row)}
-        if name.strip() and name.strip() in below and len(below) <= max(2, len(examples) / 2):
-            raise UserError(
-                f"{path}, line {line}: no names of columns but an example ('{name}' is a value of its "
-                "column); pass --no-header, or insert a line with the names"
-            )
 
 
 def _check_swallowed(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.lines import open_raw
+from roberta_small.preprocess.readers.lines import read_bytes
 
 UTF_8, UTF_16, UTF_32 = "utf-8", "utf-16", "utf-32"
 MARKED_UTF_8 = "utf-8-sig"
@@ -33,11 +33,7 @@ NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 INVALID = "\ufffd"
 """What Python decodes invalid bytes to."""
 DETECTION_BYTES = 1 << 18
-EXAMPLE = re.compile(r"\w*[^\W\x00-\x7f]\w*")
-"""A word that depends on the encoding."""
 SPECIFY = "specify the encoding with --encoding, in Western Europe usually --encoding cp1252"
-
-
 FLAGS = {"encoding": "--encoding", "delimiter": "--delimiter", "header": "--no-header"}
 """Field of `Dialect` -> the option that sets it."""
 
@@ -64,7 +60,7 @@ class Dialect:
 
 def encoding_of(path: str) -> str:
     """The encoding of a text file; raises `UserError` with the line if it cannot be determined."""
-    data = _content(path)
+    data = read_bytes(path)
     for mark, name in MARKS.items():
         if data.startswith(mark):
             return name
@@ -93,18 +89,8 @@ def encoding_of(path: str) -> str:
     return codecs.lookup(found).name
 
 
-def describe(path: str, encoding: str) -> str:
-    """That an encoding was detected, with a word that shows whether it is the right one."""
-    word = EXAMPLE.search(decoded(path, encoding))
-    shown = f", for example '{word[0]}'" if word else ""
-    return f"{path}: not UTF-8, read as {encoding}{shown} (detected; choose with --encoding)"
-
-
 def dialect_of(options: argparse.Namespace) -> Dialect:
-    """The values of the options of `add_dialect`.
-
-    Raises `UserError` for an unknown encoding, and for a delimiter that is none.
-    """
+    """The values of the options of `add_dialect`; raises `UserError` for wrong ones."""
     encoding, delimiter = options.encoding, options.delimiter
     if encoding is not None:
         try:
@@ -121,11 +107,8 @@ def dialect_of(options: argparse.Namespace) -> Dialect:
 
 
 def decoded(path: str, encoding: str) -> str:
-    """The text of a file with `\\n` as its only line end and without byte order marks.
-
-    Raises `UserError` with the line where it is not in this encoding.
-    """
-    data = _content(path)
+    """The text of a file, `\\n` its only line end, without byte order marks; `UserError` with the line."""
+    data = read_bytes(path)
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -137,8 +120,3 @@ def decoded(path: str, encoding: str) -> str:
 def _line(data: bytes, position: int) -> int:
     """The number of the line with the byte at a position."""
     return data.count(b"\n", 0, position) + 1
-
-
-def _content(path: str) -> bytes:
-    with open_raw(path) as stream:
-        return stream.read()

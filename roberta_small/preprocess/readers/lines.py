@@ -83,7 +83,13 @@ def read_blocks(path: str) -> Iterator[Block]:
     first_line, position = 1, 0
     with open(path, "rb") as file:
         stream = decompressed(file, path)
-        while data := _read_lines(stream, path):
+        while True:
+            with _corruption_named(path):
+                data = stream.read(BLOCK_BYTES)
+                if data and not data.endswith(b"\n"):
+                    data += stream.readline()
+            if not data:
+                return
             # A pipe, as in `--input <(command)`, has no position.
             end = file.tell() if file.seekable() else position + len(data)
             yield Block(path, first_line, data, end - position)
@@ -115,11 +121,14 @@ def open_raw(path: str) -> Iterator[IO[bytes]]:
         yield decompressed(file, path)
 
 
-def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
-    """The content of an open file, by the suffix of `path`.
+def read_bytes(path: str) -> bytes:
+    """The whole decompressed content of a file; errors as for `open_raw`."""
+    with open_raw(path) as stream:
+        return stream.read()
 
-    Raises `UserError` for a compressed file with another suffix.
-    """
+
+def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
+    """The content of an open file, by the suffix of `path`; `UserError` for a wrong suffix."""
     opener = DECOMPRESSORS.get(Path(path).suffix)
     if opener:
         return opener(file)
@@ -129,13 +138,6 @@ def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
             remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else "unpack it first"
             raise UserError(f"{path}: compressed ({suffix}); {remedy}")
     return file
-
-
-def _read_lines(stream: IO[bytes], path: str) -> bytes:
-    """About BLOCK_BYTES bytes, up to the end of a line."""
-    with _corruption_named(path):
-        data = stream.read(BLOCK_BYTES)
-        return data if not data or data.endswith(b"\n") else data + stream.readline()
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from roberta_small.common.errors import UserError
 
@@ -18,6 +17,8 @@ DEFAULT = "lines"
 TABLE = "table"
 """The reader of tables (`preprocess.readers.tables`), whose columns the command line names."""
 COMPRESSED = (".gz", ".xz", ".bz2")
+DATASET = "datasets:"
+"""Prefix of the names of data sets of the Hugging Face hub: datasets:NAME, datasets:NAME:CONFIGURATION."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Record:
     """The split that the file assigns the example to, as it is written there."""
 
 
-Reader = Callable[..., Iterator[Record]]
-"""`reader(path, **options)`; raises `UserError` with file and line for malformed content."""
+Reader = Callable[[str], Iterator[Record]]
+"""`reader(path)`; raises `UserError` with file and line for malformed content."""
 
 _readers: dict[str, Reader] = {}
 _by_suffix: dict[str, str] = {}
@@ -66,18 +67,18 @@ def suffixes_of(name: str) -> list[str]:
     return [suffix for suffix, reader in _by_suffix.items() if reader == name]
 
 
-def names() -> list[str]:
-    """The registered readers in alphabetical order."""
-    return sorted(_readers)
-
-
 def reader_name(path: str, name: str | None = None) -> str:
     """The reader of `path`: `name` where given, else by suffix. Raises `UserError` for an unknown name."""
     if name is not None:
         if name not in _readers:
-            raise UserError(f"--reader {name}: unknown; the readers are {', '.join(names())}")
+            raise UserError(f"--reader {name}: unknown; the readers are {', '.join(sorted(_readers))}")
         return name
     return _by_suffix.get(format_suffix(path), DEFAULT)
+
+
+def is_dataset(source: str) -> bool:
+    """Whether a source is a data set's name rather than a file."""
+    return source.startswith(DATASET)
 
 
 def format_suffix(path: str) -> str:
@@ -86,9 +87,6 @@ def format_suffix(path: str) -> str:
     return (Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix).lower()
 
 
-def read_records(path: str, name: str | None = None, **options: Any) -> Iterator[Record]:
-    """The records of a file in file order; `options` are passed to the reader.
-
-    Raises `UserError` for an unknown reader name, and whatever the reader raises.
-    """
-    return _readers[reader_name(path, name)](path, **options)
+def read_records(path: str, name: str | None = None) -> Iterator[Record]:
+    """The records of a file in file order; raises `UserError` as the reader does."""
+    return _readers[reader_name(path, name)](path)

@@ -33,7 +33,7 @@ from roberta_small.preprocess.readers.dialect import (
     FLAGS,
     UTF_8,
     Dialect,
-    describe,
+    decoded,
     encoding_of,
 )
 from roberta_small.preprocess.readers.records import TABLE, Record, claim, format_suffix, suffixes_of
@@ -62,8 +62,7 @@ TRUE, FALSE = frozenset({"1", "true", "yes", "x"}), frozenset({"0", "false", "no
 """Cells of a column that says whether a row has a label; an empty one means that it does not."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""
-
-
+WORD_BEYOND_ASCII = re.compile(r"\w*[^\W\x00-\x7f]\w*")
 ROLES = ("text", "pair", "label", "split")
 
 
@@ -134,8 +133,7 @@ _formats: dict[str, Format] = {}
 def register_table(load: Load, suffixes: tuple[str, ...], options: tuple[str, ...] = ()) -> None:
     """Add a format of tables for files with one of `suffixes` (".ods"), in lower case.
 
-    `options` are the fields of `Dialect` that `load` takes as keyword arguments. Raises `ValueError` where a
-    suffix is taken.
+    `options` are the fields of `Dialect` that `load` takes as keyword arguments.
     """
     claim(TABLE, suffixes)
     _formats.update(dict.fromkeys(suffixes, Format(load, options)))
@@ -145,31 +143,14 @@ class Nested(str):
     """The JSON text of a cell that is an object or an array of several values."""
 
 
-def read(
-    path: str,
-    *,
-    dialect: Dialect | None = None,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    label_column: str | None = None,
-    split_column: str | None = None,
-) -> Iterator[Record]:
-    """The rows of a table in file order; columns that are not named are guessed (`choose_columns`).
-
-    An empty cell gives an empty text, or None for pair, label and split. Errors as for `read_table`,
-    `choose_columns` and `records`.
-    """
-    table = read_table(path, dialect)
-    given = Columns(text_column, pair_column, label_column, split_column)
-    columns = choose_columns(table.columns, given, path)
-    yield from records(table, columns, path)
+def read(path: str) -> Iterator[Record]:
+    """The rows of a table in file order, with the columns guessed; errors as for `read_table`."""
+    table = read_table(path)
+    yield from records(table, choose_columns(table.columns, Columns(), path), path)
 
 
 def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record]:
-    """The rows of `read_table` as records.
-
-    Raises `UserError` for a cell that is an object or an array; a label may be an array (`check_classes`).
-    """
+    """The rows of `read_table` as records; `UserError` for an object, or an array that is no label."""
     roles = {
         **{column: role for role, column in columns.named().items()},
         **dict.fromkeys(columns.more_text, "text"),
@@ -193,10 +174,7 @@ def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record
 
 
 def _chosen(names: Sequence[str], cells: Sequence[str | None], path: str, line: int) -> str | None:
-    """The names of the columns that are true in a row, as a JSON array; None if all cells are empty.
-
-    Raises `UserError` with file, line and column for a cell that is neither true nor false.
-    """
+    """The names of the columns that are true in a row, as a JSON array; None if all cells are empty."""
     found = []
     for name, cell in zip(names, cells, strict=True):
         value = (cell or "0").casefold()
@@ -264,7 +242,11 @@ def detect(path: str, given: Dialect | None = None) -> tuple[Dialect, list[str]]
     if "encoding" in options and given.encoding is None:
         found = replace(found, encoding=encoding_of(path))
         if found.encoding not in CERTAIN:
-            notes.append(describe(path, found.encoding or UTF_8))
+            word = WORD_BEYOND_ASCII.search(decoded(path, found.encoding or UTF_8))
+            shown = f", for example '{word[0]}'" if word else ""  # which shows whether the encoding is right
+            notes.append(
+                f"{path}: not UTF-8, read as {found.encoding}{shown} (detected; choose with --encoding)"
+            )
     if "delimiter" in options and given.delimiter is None:
         found = replace(found, delimiter=delimiter_of(path, found.encoding or UTF_8))
         if not given.header:
@@ -306,9 +288,8 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
     """The columns of a table: those given, else those with a usual name.
 
     Two usual names of a pair (premise, hypothesis) are both texts. In a table of two columns, one of them the
-    label, the other is the text. Without `needs_label`, no label is guessed, and a column with a usual name
-    of a label is not the text. Raises `UserError` for a column that does not exist or has two roles, and
-    where text or label cannot be guessed.
+    label, the other is the text. Without `needs_label`, no label is guessed, and none is the text. Raises
+    `UserError` for a missing column, one with two roles, and where text or label is ambiguous.
     """
     names = list(names)
     roles: dict[str, str] = {}

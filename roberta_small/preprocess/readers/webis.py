@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from itertools import chain
 from typing import IO
 from xml.parsers import expat
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import CHUNK_BYTES, atomic_open
+from roberta_small.common.files import CHUNK_BYTES
 from roberta_small.preprocess.readers.lines import open_raw
 from roberta_small.preprocess.readers.records import Record
 
@@ -52,10 +51,10 @@ class _ItemParser:
         self.parser.CharacterDataHandler = self.characters
         self.parser.StartDoctypeDeclHandler = self.doctype
 
-    def feed(self, data: bytes, *, last: bool) -> list[tuple[int, dict[str, str]]]:
-        """Parse the next chunk; returns the items completed in it, each with its first line."""
+    def feed(self, data: bytes) -> list[tuple[int, dict[str, str]]]:
+        """Parse a chunk, empty at the end; returns the items completed in it, each with its first line."""
         try:
-            self.parser.Parse(data, last)
+            self.parser.Parse(data, not data)
         except expat.ExpatError as error:
             raise UserError(
                 f"{self.name}, line {error.lineno}, column {error.offset + 1}: "
@@ -102,45 +101,19 @@ def read(path: str) -> Iterator[Record]:
 def parse_reviews(stream: IO[bytes], name: str) -> Iterator[Record]:
     """The reviews of one XML file in file order; the label is "1" above three stars, else "0".
 
-    Reads the file in chunks: memory does not grow with its size. Reviews of three stars and those without
-    text are left out. Raises `UserError` with `name`, line and column where
-    the XML is malformed, and with name and line where it has a document type declaration or an item
-    has no rating.
+    Reviews of three stars and those without text are left out. Raises `UserError` with `name` and line where
+    the XML is malformed, has a document type declaration, or an item has no rating.
     """
     parser = _ItemParser(name)
-    while data := stream.read(CHUNK_BYTES):
-        for line, item in parser.feed(data, last=False):
-            yield from _review(item, name, line)
-    parser.feed(b"", last=True)
-
-
-def _review(item: dict[str, str], name: str, line: int) -> Iterator[Record]:
-    """One review, or none where the rating is neutral or the text is empty."""
-    text = LINE_BREAK.sub(" ", item.get("text", "").strip())
-    try:
-        rating = float(item.get("rating", "none"))
-    except ValueError:
-        raise UserError(
-            f"{name}, line {line}: the item's rating is {item.get('rating', 'missing')!r}, "
-            "not a number of stars; download the file again"
-        ) from None
-    if text and rating != MIDDLE_RATING:
-        yield Record(text, line=line, label=str(int(rating > MIDDLE_RATING)))
-
-
-def convert(stream: IO[bytes], name: str, review: Path, label: Path) -> int:
-    """Write one XML file as `review` (one text per line) and `label` (0 or 1 per line); returns the count.
-
-    Neither file appears unless the whole source was read. Raises `UserError` as `parse_reviews`
-    does, and where there is no review at all.
-    """
-    count = 0
-    with ExitStack() as stack:
-        reviews, labels = (stack.enter_context(atomic_open(path)) for path in (review, label))
-        for record in parse_reviews(stream, name):
-            reviews.write(f"{record.text}\n")
-            labels.write(f"{record.label}\n")
-            count += 1
-        if count == 0:
-            raise UserError(f"{name}: contains no reviews (<item> elements); download the file again")
-    return count
+    for data in chain(iter(lambda: stream.read(CHUNK_BYTES), b""), [b""]):
+        for line, item in parser.feed(data):
+            text = LINE_BREAK.sub(" ", item.get("text", "").strip())
+            try:
+                rating = float(item.get("rating", "none"))
+            except ValueError:
+                raise UserError(
+                    f"{name}, line {line}: the item's rating is {item.get('rating', 'missing')!r}, "
+                    "not a number of stars; download the file again"
+                ) from None
+            if text and rating != MIDDLE_RATING:
+                yield Record(text, line=line, label=str(int(rating > MIDDLE_RATING)))

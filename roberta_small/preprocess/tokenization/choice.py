@@ -19,10 +19,9 @@ from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import SHIPPED, SHIPPED_NAME
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
-from roberta_small.preprocess.download.command import xlmr_tokenizer
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, all_tokens, parse_model
+from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, parse_model
 from roberta_small.preprocess.tokenization.symbols import (
     BPE,
     CHARACTERS,
@@ -34,10 +33,8 @@ from roberta_small.preprocess.tokenization.symbols import (
 )
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 from roberta_small.preprocess.tokenization.vocabulary import (
-    OUTSIDE_FILE,
     SIZE,
     build_vocabulary,
-    fits_dictionary,
     listed_tokens,
     train_model,
 )
@@ -110,23 +107,39 @@ class Tokenizer:
         }
 
 
-def choose(
-    name: str,
-    dictionary: str | None,
-    train_texts: Sequence[Path],
-    *,
-    size: int | None = None,
-    normalize_apostrophes: bool = False,
-    workers: int = 1,
-) -> Tokenizer:
-    """The tokenizer that `name` stands for, with `size` vocabulary entries where it is made of the text.
+@dataclass(frozen=True, kw_only=True)
+class TokenizerOptions:
+    """Which tokenizer a text gets."""
 
-    A file is a SentencePiece model, whose dictionary is `dictionary`, or else its `size` most frequent tokens
-    or all of them. A folder is a Transformers tokenizer, or a checkpoint, run or data folder with a tokenizer
+    tokenizer: str = TRAIN
+    """The value of --tokenizer."""
+    dictionary: str | None = None
+    vocabulary_size: int | None = None
+    """Of a tokenizer or dictionary that is made of the training text; None: it depends on the text."""
+    normalize_apostrophes: bool = False
+
+    def tokenizer_request(self) -> tuple[dict[str, Any], list[str]]:
+        """What a report records of these options, and the files behind them."""
+        found = None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
+        options = {
+            "tokenizer": self.tokenizer,
+            "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
+            **({"vocabulary_size": self.vocabulary_size} if self.vocabulary_size else {}),
+            "normalize_apostrophes": self.normalize_apostrophes,
+        }
+        return options, [] if found is None else found.files
+
+
+def choose(options: TokenizerOptions, train_texts: Sequence[Path], *, workers: int = 1) -> Tokenizer:
+    """The tokenizer of the options, with their number of vocabulary entries where it is made of the text.
+
+    A file is a SentencePiece model, whose dictionary is the given one, or else its most frequent tokens or
+    all of them. A folder is a Transformers tokenizer, or a checkpoint, run or data folder with a tokenizer
     of its own. "train" trains a SentencePiece model on `train_texts`. Anything else is a name on the Hugging
     Face hub. Raises `UserError` where no tokenizer can be found or loaded.
     """
-    how = {"normalize_apostrophes": normalize_apostrophes}
+    name, dictionary, size = options.tokenizer, options.dictionary, options.vocabulary_size
+    how: Any = {"normalize_apostrophes": options.normalize_apostrophes}
     texts = [str(path) for path in train_texts]
     if name == TRAIN:
         if dictionary is not None:
@@ -135,25 +148,27 @@ def choose(
                 "a dictionary"
             )
         tokens = carried_size(texts) if size is None else listed_tokens(size)
-        content = train_model(texts, tokens, at_most=size is None, **how)
-        return _sentencepiece(content, TRAIN, size, texts, workers=workers, **how)
-    found = locate(name, dictionary)
-    if size is not None and (found.model is None or found.dictionary is not None):
-        raise UserError(f"{SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option")
-    if found.model is not None:
+        content, path = train_model(texts, tokens, at_most=size is None, **how), TRAIN
+    else:
+        found = locate(name, dictionary)
+        if size is not None and (found.model is None or found.dictionary is not None):
+            raise UserError(f"{SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option")
+        if found.model is None:
+            if dictionary is not None and not found.symbols:
+                raise UserError(
+                    f"--dict {dictionary}: cannot be combined with the Transformers tokenizer {name}, which "
+                    "has its own vocabulary"
+                )
+            encoder = found.transformers_encoder(**how)
+            separator = encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
+            return Tokenizer(TRANSFORMERS, encoder, b"", encoder.init_token, separator)
         content, path = found.model.read_bytes(), str(found.model)
-        if found.dictionary is None:
-            return _sentencepiece(content, path, size, texts, workers=workers, **how)
-        fitted = Encoder.from_files(path, str(found.dictionary), **how)
-        return Tokenizer(SENTENCEPIECE, fitted, content)
-    if dictionary is not None and not found.symbols:
-        raise UserError(
-            f"--dict {dictionary}: cannot be combined with the Transformers tokenizer {name}, which has its "
-            "own vocabulary"
-        )
-    encoder = found.transformers_encoder(**how)
-    separator = encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
-    return Tokenizer(TRANSFORMERS, encoder, init_token=encoder.init_token, separator_token=separator)
+        if found.dictionary is not None:
+            fitted = Encoder.from_files(path, str(found.dictionary), **how)
+            return Tokenizer(SENTENCEPIECE, fitted, content)
+    model = parse_model(content, path)
+    words = build_vocabulary(model, texts, size, workers=workers, **how)
+    return Tokenizer(SENTENCEPIECE, Encoder(model, words, **how), content)
 
 
 @dataclass(frozen=True)
@@ -192,10 +207,7 @@ class Located:
 
 
 def locate(name: str, dictionary: str | None = None) -> Located:
-    """The tokenizer that a path, or the name of the weights in the package, stands for.
-
-    Raises `UserError` for a folder without tokenizer, and a path that does not exist.
-    """
+    """The tokenizer of a path or hub name, or of the weights in the package; `UserError` for none."""
     path = Path(name)
     if name == SHIPPED_NAME and not path.exists():
         path = SHIPPED
@@ -220,6 +232,8 @@ def locate(name: str, dictionary: str | None = None) -> Located:
     if (found := beside(path, given)) is not None:
         return found
     if path.resolve() == SHIPPED:
+        from roberta_small.preprocess.download.command import xlmr_tokenizer
+
         return Located(xlmr_tokenizer(), given or path / DICTIONARY)
     if (path / DICTIONARY).is_file():
         raise UserError(
@@ -232,20 +246,21 @@ def locate(name: str, dictionary: str | None = None) -> Located:
 
 
 def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
-    """The tokenizer among the files of `folder`, which also has a checkpoint; None if there is none.
-
-    `roberta-small export fairseq` writes a Transformers tokenizer to `tokenizer/`. A SentencePiece model with
-    a dict.txt is a fairseq tokenizer, unless tokenizer_config.json names a tokenizer with ids of its own.
-    """
+    """The tokenizer among the files of `folder`, which also has a checkpoint; None if there is none."""
     if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES):
         return Located(transformers=str(folder / FOLDER))
-    kind = _transformers_class(folder)
+    try:
+        config = json.loads((folder / TRANSFORMERS_CONFIG).read_text(encoding="utf-8"))
+        kind = config.get("tokenizer_class")
+    except (OSError, ValueError, AttributeError):
+        kind = None  # a malformed file is reported when the tokenizer is loaded
     if (folder / MODEL).is_file():
         if dictionary is not None:
             return Located(folder / MODEL, dictionary)
-        if (folder / "dict.txt").is_file() and kind in (None, *PAIR_CLASSES):
-            return Located(folder / MODEL, folder / "dict.txt")
-    if kind not in PAIR_CLASSES and _has_transformers_files(folder):
+        if (folder / DICTIONARY).is_file() and kind in (None, *PAIR_CLASSES):
+            return Located(folder / MODEL, folder / DICTIONARY)
+    files = (*TRANSFORMERS_FILES, MODEL, *(VOCABULARIES if (folder / MODEL_CONFIG).is_file() else ()))
+    if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in files):
         return Located(transformers=str(folder))
     given = dictionary or folder / DICTIONARY
     if given.is_file() and all((given.parent / file).is_file() for file in (ENCODER, MERGES)):
@@ -258,21 +273,6 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
 def is_hub_name(name: str) -> bool:
     """Whether a name that is no local path may be one on the Hugging Face hub: `MODEL` or `USER/MODEL`."""
     return HUB_NAME.fullmatch(name) is not None and not name.endswith(FILE_SUFFIXES)
-
-
-def _has_transformers_files(folder: Path) -> bool:
-    """Whether a folder has the files of a Transformers tokenizer."""
-    if any((folder / file).is_file() for file in (*TRANSFORMERS_FILES, MODEL)):
-        return True
-    return (folder / MODEL_CONFIG).is_file() and any((folder / file).is_file() for file in VOCABULARIES)
-
-
-def _transformers_class(folder: Path) -> str | None:
-    """The class that tokenizer_config.json names; None without one."""
-    try:
-        return json.loads((folder / TRANSFORMERS_CONFIG).read_text(encoding="utf-8")).get("tokenizer_class")
-    except (OSError, ValueError, AttributeError):
-        return None  # a malformed file is reported when the tokenizer is loaded
 
 
 def _of_data_folder(path: Path, given: Path | None) -> Located:
@@ -298,22 +298,3 @@ def carried_size(texts: Sequence[str]) -> int:
             words.update(WORD.findall(line.casefold()))
     size = len(words) // WORDS_PER_TOKEN
     return max(SMALLEST, min(LARGEST, size - size % SMALLEST))
-
-
-def _sentencepiece(
-    content: bytes,
-    path: str,
-    size: int | None,
-    texts: Sequence[str],
-    *,
-    normalize_apostrophes: bool,
-    workers: int,
-) -> Tokenizer:
-    """A SentencePiece model; its dictionary has the `size` most frequent tokens in the texts, or all."""
-    model = parse_model(content, path)
-    how: Any = {"normalize_apostrophes": normalize_apostrophes}
-    if size is None:
-        fits = (fits_dictionary(model, i, token) for i, token in enumerate(all_tokens(model)))
-        size = OUTSIDE_FILE + sum(fits)
-    words = build_vocabulary(model, texts, size, workers=workers, **how)
-    return Tokenizer(SENTENCEPIECE, Encoder(model, words, **how), content)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from roberta_small.preprocess.readers.lines import Block, disk_bytes, read_block
 LOWEST_FRACTION_IN_MODEL = 0.5
 """Of a dictionary's symbols that must be subword tokens of the model."""
 DEFERRED = -1
+"""In the table of ids: the token's text decides."""
 
 Result = TypeVar("Result")
 
@@ -67,7 +68,10 @@ class Encoder:
         self.model = model
         self.dictionary = dictionary
         self.normalize_apostrophes = normalize_apostrophes
-        self.table = _lookup_table(all_tokens(model), model.unk_id(), dictionary)
+        tokens = all_tokens(model)
+        self.table = np.array([dictionary.index.get(token, UNK) for token in tokens], dtype=np.int32)
+        self.table[[i for i, token in enumerate(tokens) if token.split() != [token]]] = DEFERRED
+        self.table[model.unk_id()] = DEFERRED
 
     @classmethod
     def from_files(
@@ -75,7 +79,13 @@ class Encoder:
     ) -> Encoder:
         """Read both files; raises `UserError` if one is malformed or they do not fit each other."""
         model, dictionary = load_model(model_path), fairseq_dictionary.load(dictionary_path)
-        _check_fit(dictionary, set(all_tokens(model)), model_path, dictionary_path)
+        names, tokens = dictionary.names(), set(all_tokens(model))
+        known = sum(name in tokens for name in names)
+        if known < LOWEST_FRACTION_IN_MODEL * len(names):
+            raise UserError(
+                f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are tokens of "
+                f"{model_path}; use the model that the dictionary was created with"
+            )
         return cls(model, dictionary, normalize_apostrophes=normalize_apostrophes)
 
     def __call__(self, block: Block) -> Encoded:
@@ -85,22 +95,16 @@ class Encoder:
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = self.table[np.concatenate(rows)]
         if (ids == DEFERRED).any():
-            ids, sizes = self._encode_deferred(lines, ids, sizes)
+            # As fairseq, which splits the tokenized text at white space: a token that is white space
+            # disappears, and text that is unknown to SentencePiece may still be a symbol of the dictionary.
+            parts = np.split(ids, np.cumsum(sizes)[:-1])
+            for number in np.unique(np.repeat(np.arange(len(sizes)), sizes)[ids == DEFERRED]):
+                words = " ".join(self.model.encode(lines[number], out_type=str)).split()
+                found = [self.dictionary.index.get(word, UNK) for word in words]
+                parts[number] = np.array(found, dtype=np.int32)
+            ids = np.concatenate(parts)
+            sizes = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
         return Encoded(block, append_eos(ids, sizes), sizes + 1)
-
-    def _encode_deferred(
-        self, lines: list[str], ids: NDArray[np.int32], sizes: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Encode the few lines that the table cannot: by the text of their tokens, as fairseq does.
-
-        fairseq splits the tokenized text at white space, so a token that is white space disappears. Text that
-        is unknown to SentencePiece may still be a symbol of the dictionary.
-        """
-        rows = np.split(ids, np.cumsum(sizes)[:-1])
-        for number in np.unique(np.repeat(np.arange(len(sizes)), sizes)[ids == DEFERRED]):
-            words = " ".join(self.model.encode(lines[number], out_type=str)).split()
-            rows[number] = np.array([self.dictionary.index.get(word, UNK) for word in words], dtype=np.int32)
-        return np.concatenate(rows), np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
 
 
 def load_model(path: str) -> sentencepiece.SentencePieceProcessor:
@@ -110,10 +114,7 @@ def load_model(path: str) -> sentencepiece.SentencePieceProcessor:
 
 
 def load_in_advance(path: str) -> None:
-    """Start loading a model for the next `load_model` of the same path, which also raises the errors.
-
-    SentencePiece releases Python's lock while it loads the model of XLM-R, which takes 0.4 s.
-    """
+    """Start loading a model (0.4 s for XLM-R's) for the next `load_model` of the same path."""
     thread = ThreadPoolExecutor(max_workers=1)
     _in_advance[path] = thread.submit(load_model, path)
     thread.shutdown(wait=False)
@@ -142,31 +143,23 @@ def all_tokens(model: sentencepiece.SentencePieceProcessor) -> tuple[str, ...]:
 def map_text(
     function: Callable[[Block], Result], paths: Sequence[str], *, workers: int, progress: str
 ) -> Iterator[Result]:
-    """`function` of every block of the files, in order, on `workers` threads, with a progress bar."""
-    with tqdm(
-        total=disk_bytes(paths), unit="B", unit_scale=True, desc=progress, leave=False, disable=None
-    ) as bar:
+    """`function` of every block of the files, in order, on `workers` threads, with a progress bar.
 
-        def blocks() -> Iterator[Block]:
+    Only a few blocks are read ahead, so that memory stays bounded.
+    """
+    pending: deque[Future[Result]] = deque()
+    size = disk_bytes(paths)
+    with (
+        tqdm(total=size, unit="B", unit_scale=True, desc=progress, leave=False, disable=None) as bar,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        try:
             for path in paths:
                 for block in read_blocks(path):
-                    yield block
+                    pending.append(pool.submit(function, block))
                     bar.update(block.file_bytes)
-
-        yield from _ordered_map(function, blocks(), workers)
-
-
-def _ordered_map(
-    function: Callable[[Block], Result], blocks: Iterable[Block], workers: int
-) -> Iterator[Result]:
-    """Like `Executor.map`, but reads only a few blocks ahead, so that memory stays bounded."""
-    pending: deque = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for block in blocks:
-                pending.append(pool.submit(function, block))
-                if len(pending) > 2 * workers:
-                    yield pending.popleft().result()
+                    if len(pending) > 2 * workers:
+                        yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         finally:
@@ -182,30 +175,10 @@ def append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64], eos: int = EOS)
     return closed
 
 
-def _lookup_table(tokens: Sequence[str], unknown: int, dictionary: Dictionary) -> NDArray[np.int32]:
-    """(tokens,) the dictionary's id of each id of the model; DEFERRED where the token's text decides."""
-    table = np.array([dictionary.index.get(token, UNK) for token in tokens], dtype=np.int32)
-    table[[i for i, token in enumerate(tokens) if token.split() != [token]]] = DEFERRED
-    table[unknown] = DEFERRED
-    return table
-
-
-def _check_fit(dictionary: Dictionary, tokens: set[str], model_path: str, dictionary_path: str) -> None:
-    names = dictionary.names()
-    known = sum(name in tokens for name in names)
-    if known < LOWEST_FRACTION_IN_MODEL * len(names):
-        raise UserError(
-            f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are tokens of {model_path}; "
-            "use the model that the dictionary was created with"
-        )
-
-
 def kept_lengths(first: int, second: int, available: int) -> tuple[int, int]:
     """How many tokens are kept of a sentence pair, `available` in all: the longer one is shortened first.
 
-    This is the rule `longest_first` of tokenizers (huggingface/tokenizers, `truncate_encodings`), and the
-    same in training, prediction and export. Cutting the end of the pair would remove the second sentence
-    entirely where the first one is long.
+    This is the rule `longest_first` of tokenizers (huggingface/tokenizers, `truncate_encodings`).
     """
     if first + second <= available:
         return first, second

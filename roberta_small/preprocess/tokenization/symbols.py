@@ -30,27 +30,31 @@ SYMBOLS = "fairseq_dict.txt"
 
 
 def write_tokenizer(kind: str, dictionary: Path, folder: Path) -> None:
-    """Write the tokenizer of a dictionary into an existing folder; for `bpe`, GPT-2's files are beside it.
-
-    Raises `UserError` if a file is malformed, or the dictionary is not that of GPT-2's files.
-    """
+    """Write the tokenizer of a dictionary into a folder; for `bpe`, GPT-2's files are beside it."""
+    from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
     words = fairseq_dictionary.load(str(dictionary)).with_mask()
-    made = (
-        _byte_level(words, dictionary) if kind == BPE else _word_level(words, characters=kind == CHARACTERS)
+    if kind == BPE:
+        made = _byte_level(words, dictionary)
+    else:
+        vocabulary = {words.symbols[index]: index for index in range(len(words))}
+        for index, symbol in enumerate(words.symbols):
+            if vocabulary[symbol] != index:  # another entry of the same name is the one that fairseq finds
+                vocabulary[f"{PADDING_PREFIX}{index:04d}"] = index
+        made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+        made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if kind == CHARACTERS:
+        single = pre_tokenizers.Split(Regex("."), "isolated")
+        made.pre_tokenizer = pre_tokenizers.Sequence([made.pre_tokenizer, single])
+    made.post_processor = TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        bos_token="<s>",
-        cls_token="<s>",
-        pad_token="<pad>",
-        eos_token="</s>",
-        sep_token="</s>",
-        unk_token="<unk>",
-        mask_token=MASK,
-    )
-    tokenizer.save_pretrained(folder)
+    made.add_special_tokens([AddedToken(token, special=True) for token in (*SPECIALS, MASK)])
+    names = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
+    special = {f"{role}_token": token for role, token in (names | {"mask": MASK}).items()}
+    PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(folder)
     if kind == BPE:
         (folder / SYMBOLS).write_text(words.text(), encoding="utf-8")
 
@@ -60,21 +64,6 @@ def has_characters(dictionary: Path) -> bool:
     words = fairseq_dictionary.load(str(dictionary))
     names = [name for name in words.names() if name != MASK and not name.startswith(PADDING_PREFIX)]
     return all(len(name) == 1 for name in names)
-
-
-def _word_level(words: Dictionary, *, characters: bool) -> Any:
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-
-    vocabulary = {words.symbols[index]: index for index in range(len(words))}
-    for index, symbol in enumerate(words.symbols):
-        if vocabulary[symbol] != index:  # another entry of the same name is the one that fairseq finds
-            vocabulary[f"{PADDING_PREFIX}{index:04d}"] = index
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    if characters:
-        single = pre_tokenizers.Split(Regex("."), "isolated")
-        made.pre_tokenizer = pre_tokenizers.Sequence([made.pre_tokenizer, single])
-    return _closed(made)
 
 
 def _byte_level(words: Dictionary, path: Path) -> Any:
@@ -100,16 +89,4 @@ def _byte_level(words: Dictionary, path: Path) -> Any:
     except Exception as error:  # the library raises only this class
         raise UserError(f"{merges_path}: {error}; copy GPT-2's file again") from None
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return _closed(made)
-
-
-def _closed(made: Any) -> Any:
-    """The tokenizer with `<s>` and `</s>` around texts, and special tokens."""
-    from tokenizers import AddedToken
-    from tokenizers.processors import TemplateProcessing
-
-    made.post_processor = TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    made.add_special_tokens([AddedToken(token, special=True) for token in (*SPECIALS, MASK)])
     return made

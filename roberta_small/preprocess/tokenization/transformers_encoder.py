@@ -18,6 +18,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,13 @@ class TransformersEncoder:
             self.dictionary = dictionary_of(self.tokenizer, self.order)
         self._fairseq_ids = np.empty(len(self.order), dtype=np.int32)
         self._fairseq_ids[self.order] = np.arange(len(self.order))
+        self.init_token = int(self._fairseq_ids[self._ends[0]])
+        """Id before a text: 0 for `<s>` of RoBERTa and XLM-R and `[CLS]` of BERT, 5 for CamemBERT."""
+        self.separator_token = int(self._fairseq_ids[self._ends[1]])
+        """Id after a text: of `</s>` or `[SEP]`; 2, for CamemBERT 6."""
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         specials = {index for index, token in added.items() if getattr(token, "special", False)}
-        self._specials = np.array(sorted(specials | set(self.tokenizer.all_special_ids)))
+        self._specials = specials | set(self.tokenizer.all_special_ids)
 
     def save(self, folder: Path) -> None:
         """Write the files of the tokenizer into an existing folder."""
@@ -114,16 +119,6 @@ class TransformersEncoder:
         found.name = where
         return found
 
-    @property
-    def init_token(self) -> int:
-        """Id before a text: 0 for `<s>` of RoBERTa and XLM-R and `[CLS]` of BERT, 5 for CamemBERT."""
-        return int(self._fairseq_ids[self._ends[0]])
-
-    @property
-    def separator_token(self) -> int:
-        """Id after a text: of `</s>` or `[SEP]`; 2, for CamemBERT 6."""
-        return int(self._fairseq_ids[self._ends[1]])
-
     @cached_property
     def separates_pairs(self) -> bool:
         """Whether a pair has two separators between its texts, as in RoBERTa: `<s> A </s> </s> B </s>`."""
@@ -140,28 +135,37 @@ class TransformersEncoder:
         """Encode one block; raises `UserError` where it is not UTF-8."""
         lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
         rows = self.tokenizer(lines, add_special_tokens=False, verbose=False)["input_ids"]
+        for number, row in enumerate(rows):
+            if not self._specials.isdisjoint(row):
+                rows[number] = self._as_text(lines[number], row, block, number)
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(sizes.sum()))
-        named = np.isin(ids, self._specials)
-        if named.any():
-            for number in np.unique(np.repeat(np.arange(len(rows)), sizes)[named]).tolist():
-                rows[number] = self._as_text(lines[number], rows[number], block, number)
-            sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-            ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(sizes.sum()))
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(sizes.sum()))
         return Encoded(block, append_eos(self._fairseq_ids[ids], sizes, self.separator_token), sizes + 1)
 
     def written(self, text: str) -> list[str]:
-        """The tokens of a text as they are written in it, with `WORD_START` before those that begin a word.
+        """The tokens of a text as it has them, with `WORD_START` before those that begin a word.
 
-        Of a tokenizer without offsets, the tokens as it decodes them.
+        Of a tokenizer without offsets, what each token adds to the decoded text.
         """
+        tokens: list[str] = []
         if not self.tokenizer.is_fast:
-            return self._decoded(text)
+            content = text.encode() + b"\n"
+            ids = self(Block("text", 1, content, len(content))).ids[:-1]
+            names = self.tokenizer.convert_ids_to_tokens(self.order[ids].tolist())
+            before = ""
+            for count in range(1, len(names) + 1):
+                now = self.tokenizer.convert_tokens_to_string(names[:count]).strip()
+                shorter = min(len(before), len(now))
+                added = now[next((i for i in range(shorter) if before[i] != now[i]), shorter) :]
+                starts = not before or added[:1].isspace()
+                tokens.append((WORD_START if starts else "") + added.strip())
+                before = now
+            return tokens
         found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         offsets = found["offset_mapping"]
         if self._has_names(text, found["input_ids"]):
             offsets = self._plain.encode(text, add_special_tokens=False).offsets
-        tokens, last = [], 0
+        last = 0
         for begin, end in offsets:
             piece = text[max(begin, last) : end]  # several tokens may belong to one character
             starts = last == 0 == begin or piece[:1].isspace() or text[last:begin].isspace()
@@ -169,25 +173,10 @@ class TransformersEncoder:
             last = max(last, end)
         return tokens
 
-    def _decoded(self, text: str) -> list[str]:
-        """What each token of a text adds to the decoded text."""
-        content = text.encode() + b"\n"
-        ids = self(Block("text", 1, content, len(content))).ids[:-1]
-        names = self.tokenizer.convert_ids_to_tokens(self.order[ids].tolist())
-        tokens, before = [], ""
-        for count in range(1, len(names) + 1):
-            now = self.tokenizer.convert_tokens_to_string(names[:count]).strip()
-            shorter = min(len(before), len(now))
-            added = now[next((i for i in range(shorter) if before[i] != now[i]), shorter) :]
-            starts = not before or added[:1].isspace()
-            tokens.append((WORD_START if starts else "") + added.strip())
-            before = now
-        return tokens
-
     def _has_names(self, line: str, row: list[int]) -> bool:
         """Whether `row`, the ids of the unmodified tokenizer, has special tokens that `line` names."""
         unknown = self.tokenizer.unk_token_id  # also that of a word
-        return self.tokenizer.unk_token in line or bool(set(row) & set(self._specials.tolist()) - {unknown})
+        return self.tokenizer.unk_token in line or bool(self._specials.intersection(row) - {unknown})
 
     def _as_text(self, line: str, row: list[int], block: Block, number: int) -> list[int]:
         """The ids of a line in which `row`, those of the unmodified tokenizer, has special tokens."""
@@ -197,7 +186,7 @@ class TransformersEncoder:
             found = self._plain.encode(line, add_special_tokens=False).ids
         else:
             found = self.tokenizer(line, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        if set(found) & set(self._specials.tolist()) - {self.tokenizer.unk_token_id}:
+        if self._specials.intersection(found) - {self.tokenizer.unk_token_id}:
             raise UserError(
                 f"{block.path}, line {block.first_line + number}: contains the name of a special token of "
                 f"{self.name}, which this tokenizer cannot read as text; remove it from the text"
@@ -267,11 +256,9 @@ def load_transformers(name: str) -> Any:
 
 
 def ends_of_a_text(tokenizer: Any, name: str) -> tuple[int, int]:
-    """The tokenizer's ids before and after a text.
+    """The tokenizer's ids before and after a text; `UserError` if it lacks a special token or adds others.
 
-    They are read from what it adds to an empty text, because its `cls_token` may be another one: FlauBERT's
-    is `</s>`, but a text begins with `<s>`. Raises `UserError`, naming the tokenizer `name`, if it lacks a
-    special token or does not add one token before and one after a text.
+    They are what it adds to an empty text: FlauBERT's `cls_token` is `</s>`, but a text begins with `<s>`.
     """
     tokens = [f"{token}_token" for token in ("cls", "pad", "sep", "unk")]
     if missing := [token for token in tokens if getattr(tokenizer, f"{token}_id", None) is None]:
@@ -299,23 +286,17 @@ def fairseq_order(tokenizer: Any, ends: tuple[int, int], name: str) -> NDArray[n
         return np.arange(size)
     first = [ends[0], int(tokenizer.pad_token_id), ends[1], int(tokenizer.unk_token_id)]
     if len(set(first)) < len(first):
-        first = _distinct(first, tokenizer, name)
+        # XLM's convention is to begin a text with its separator.
+        if first[0] != first[2] or len(set(first)) != len(first) - 1:
+            raise UserError(
+                f"{name}: {tokenizer.pad_token} and {tokenizer.unk_token} have another role, too; such a "
+                "tokenizer is not supported"
+            )
+        if tokenizer.bos_token_id in (None, *first):
+            raise UserError(f"{name}: begins texts with its separator, and has no other token for <s>")
+        first[0] = tokenizer.bos_token_id
     rest = np.setdiff1d(np.arange(size), first)
     return np.concatenate([first, rest])
-
-
-def _distinct(first: list[int], tokenizer: Any, name: str) -> list[int]:
-    """Special ids of which one has two roles: XLM's convention is to begin a text with its separator."""
-    if first[0] != first[2] or len(set(first)) != len(first) - 1:
-        raise UserError(
-            f"{name}: {tokenizer.pad_token} and {tokenizer.unk_token} have another role, too; such a "
-            "tokenizer is not supported"
-        )
-    bos = tokenizer.bos_token_id
-    unused = bos if bos not in (None, *first) else None
-    if unused is None:
-        raise UserError(f"{name}: begins texts with its separator, and has no other token for <s>")
-    return [unused, *first[1:]]
 
 
 def dictionary_of(tokenizer: Any, order: NDArray[np.int64]) -> Dictionary:

@@ -32,25 +32,41 @@ OUTSIDE_FILE = len(SPECIALS) + 1  # entries that SIZE counts and dict.txt does n
 def build_vocabulary(
     model: sentencepiece.SentencePieceProcessor,
     texts: Sequence[str],
-    size: int,
+    size: int | None,
     *,
     normalize_apostrophes: bool = False,
     workers: int = 1,
 ) -> Dictionary:
     """The `size - 5` most frequent tokens of the model in the text, in the model's order, with their counts.
 
-    Ties go to the lower id. Where fewer tokens occur than requested, the rest are those of the lowest
-    ids (in a unigram model the likeliest) with count 0. Raises `UserError` where the model has too few.
+    All tokens that a dict.txt can list if `size` is None. Ties go to the lower id. Where fewer tokens occur
+    than requested, the rest are those of the lowest ids (in a unigram model the likeliest) with count 0.
+    Raises `UserError` where the model has too few, and where there is no text.
     """
     tokens = all_tokens(model)
-    ids = np.flatnonzero([fits_dictionary(model, i, token) for i, token in enumerate(tokens)])
-    wanted = listed_tokens(size)
+    special = {
+        i for i in range(len(tokens)) if model.is_unknown(i) or model.is_control(i) or model.is_unused(i)
+    }
+    names = {*SPECIALS, MASK}
+    # fairseq must read a token back as written.
+    fitting = [i not in special and t not in names and t.split() == [t] for i, t in enumerate(tokens)]
+    ids = np.flatnonzero(fitting)
+    wanted = len(ids) if size is None else listed_tokens(size)
     if wanted > len(ids):
         raise UserError(
             f"{SIZE} {size}: the SentencePiece model has {len(ids):,} tokens; "
             f"use {len(ids) + OUTSIDE_FILE} at most"
         )
-    counts = count_tokens(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
+
+    def count(block: Block) -> NDArray[np.int64]:
+        rows = model.encode(block.lines(normalize_apostrophes=normalize_apostrophes), return_type="numpy")
+        return np.bincount(np.concatenate(rows), minlength=len(model))
+
+    counts = np.zeros(len(model), dtype=np.int64)
+    for of_block in map_text(count, texts, workers=workers, progress="count tokens"):
+        counts += of_block
+    if not counts.any():
+        raise UserError(f"{texts[0]}: no text; specify files with text")
     most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:wanted]]
     dictionary = Dictionary()
     for i in np.sort(most_frequent):
@@ -58,38 +74,11 @@ def build_vocabulary(
     return dictionary
 
 
-def count_tokens(
-    model: sentencepiece.SentencePieceProcessor,
-    texts: Sequence[str],
-    *,
-    normalize_apostrophes: bool = False,
-    workers: int = 1,
-) -> NDArray[np.int64]:
-    """(tokens,) how often each token of the model occurs in the files; `UserError` where there is no text."""
-
-    def count(block: Block) -> NDArray[np.int64]:
-        rows = model.encode(block.lines(normalize_apostrophes=normalize_apostrophes), return_type="numpy")
-        return np.bincount(np.concatenate(rows), minlength=len(model))
-
-    total = np.zeros(len(model), dtype=np.int64)
-    for counts in map_text(count, texts, workers=workers, progress="count tokens"):
-        total += counts
-    if not total.any():
-        raise UserError(f"{texts[0]}: no text; specify files with text")
-    return total
-
-
 def listed_tokens(size: int) -> int:
     """How many tokens dict.txt lists for a model of `size` vocabulary entries."""
     if size <= OUTSIDE_FILE:
         raise UserError(f"{SIZE} {size}: must be larger than {OUTSIDE_FILE}, the number of special symbols")
     return size - OUTSIDE_FILE
-
-
-def fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, token: str) -> bool:
-    """Whether dict.txt can list a token: no special symbol, and fairseq reads it back as written."""
-    special = model.is_unknown(i) or model.is_control(i) or model.is_unused(i)
-    return not special and token not in (*SPECIALS, MASK) and token.split() == [token]
 
 
 MODEL_SPECIALS = 3  # <unk> <s> </s>, which SentencePiece counts as tokens
@@ -142,10 +131,7 @@ def train_model(
 
 
 def sample(lines: Iterable[str], size: int) -> list[str]:
-    """`size` lines, each with equal chance, or all where there are fewer; the same ones each time.
-
-    Algorithm R of Vitter 1985 (https://doi.org/10.1145/3147.3165).
-    """
+    """`size` lines, each with equal chance, the same each time (algorithm R, https://doi.org/10.1145/3147.3165)."""
     generator = random.Random(SEED)
     sampled: list[str] = []
     for number, line in enumerate(lines):

@@ -1,15 +1,13 @@
 """FLUE: archives of the same form as those of the authors, to JSON lines, to data folders."""
 
-import io
 import json
 import re
-import tarfile
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from roberta_small.common.errors import UserError
 from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.download import command
 from roberta_small.preprocess.download.archives import (
@@ -19,8 +17,11 @@ from roberta_small.preprocess.download.archives import (
     PAWSX_ARCHIVE,
     XNLI_ARCHIVE,
     XNLI_TRAIN_ARCHIVE,
+    unpack_flue,
 )
 from roberta_small.preprocess.download.fetch import Digest
+from tests.support.archives import write_tar, write_zip
+from tests.support.labelled_files import prepare
 
 REVIEW = "<item><category>{}</category><rating>{}</rating><text>Avis {} &amp; {}</text></item>"
 PAWSX = ("id", "sentence1", "sentence2", "label")
@@ -41,25 +42,9 @@ def pairs(split):
 def inference(split):
     rows = []
     for i in range(12):
-        for language in ("en", "fr"):
-            rows.append(
-                (language, LABELS[i % 3], "", "", "", "", f"{language} {split} {i}", f"hypothèse {i}", i)
-            )
+        texts = f"{split} {i}", f"hypothèse {i}"
+        rows += [(name, LABELS[i % 3], *[""] * 4, f"{name} {texts[0]}", texts[1], i) for name in ("en", "fr")]
     return rows
-
-
-def write_tar(path, members):
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-
-
-def write_zip(path, members):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
 
 
 @pytest.fixture
@@ -145,8 +130,7 @@ def test_the_files_become_data(archives, task, paired):
     folder = Path("flue") / task
     valid = folder / "valid.jsonl"
     splits = [folder / "train.jsonl", "--valid", valid if valid.exists() else 4]
-    words = [*splits, "--test", folder / "test.jsonl", "--out", "data"]
-    assert main(["prepare", *map(str, words)]) == 0
+    prepare(*splits, "--test", folder / "test.jsonl")
     assert Path("data/input1").is_dir() == paired
     assert len(Path("data/text/test.label").read_text().splitlines()) == len(rows(folder / "test.jsonl"))
 
@@ -168,20 +152,10 @@ def test_another_content(archives, capsys, changes, message):
     assert error.count("\n") == 1
 
 
-def test_damaged_zip_archives(archives, capsys, monkeypatch):
+def test_damaged_zip_archives(archives):
     local = archives()
     whole = (local / XNLI_ARCHIVE).read_bytes()
     for content in (whole[: len(whole) // 2], whole[:60] + bytes(20) + whole[80:], b"<html></html>"):
-        out = Path("out")
-        out.mkdir(exist_ok=True)
-        for path in local.iterdir():
-            (out / path.name).write_bytes(path.read_bytes())
-        (out / XNLI_ARCHIVE).write_bytes(content)
-        monkeypatch.setattr(command, "download", lambda *_: None)
-        assert main(["download", "flue", "--out", "out"]) == 1
-        assert XNLI_ARCHIVE in capsys.readouterr().err
-
-
-def test_a_digest_for_several_archives_is_refused(tmp_path, capsys):
-    assert main(["download", "flue", "--out", str(tmp_path), "--sha256", "0" * 64]) == 1
-    assert "4 files" in capsys.readouterr().err
+        (local / XNLI_ARCHIVE).write_bytes(content)
+        with pytest.raises(UserError, match=XNLI_ARCHIVE):
+            unpack_flue(local)

@@ -1,10 +1,7 @@
 import gzip
 import hashlib
-import io
 import json
 import re
-import tarfile
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -18,22 +15,16 @@ from roberta_small.preprocess.download.archives import (
     unpack_books,
 )
 from roberta_small.preprocess.download.command import SOURCES
+from tests.support.archives import write_tar
+from tests.support.labelled_files import prepare
 
 XML = "<items><item><rating>{}</rating><text>Avis {}</text></item></items>"
 
 
-def archive(path, members):
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content.encode()))
-    return path
-
-
 def books():
     return {
-        CLS_MEMBER.format(category="books", split=split): XML.format(5, split) for split in ("train", "test")
+        CLS_MEMBER.format(category="books", split=split): XML.format(5, split).encode()
+        for split in ("train", "test")
     }
 
 
@@ -45,7 +36,9 @@ def run(capsys, *arguments):
 def test_local_archive_to_text(tmp_path, capsys):
     local, out = tmp_path / "local", tmp_path / "out"
     local.mkdir()
-    path = archive(local / CLS_ARCHIVE, {"cls-acl10-unprocessed/de/books/train.review": "not xml", **books()})
+    path = write_tar(
+        local / CLS_ARCHIVE, {"cls-acl10-unprocessed/de/books/train.review": b"not xml", **books()}
+    )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     code, printed = run(capsys, "cls-books", "--out", out, "--from", local, "--sha256", digest.upper())
     assert code == 0
@@ -61,23 +54,20 @@ def test_film_reviews_to_data(tmp_path, capsys, monkeypatch):
         for i in range(40)
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    with tarfile.open("data.tar.bz2", "w:bz2") as tar:
-        for name in ("data/allocine_dataset.pickle", *ALLOCINE_MEMBERS):
-            member = tarfile.TarInfo(name)
-            content = text.replace("Film", name.removeprefix("data/")).encode()
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
+    members = {"data/allocine_dataset.pickle": b"x"}
+    for name in ALLOCINE_MEMBERS:
+        members[name] = text.replace("Film", name.removeprefix("data/")).encode()
+    write_tar("data.tar.bz2", members, "w:bz2")
     digest = hashlib.sha256(Path("data.tar.bz2").read_bytes()).hexdigest()
     code, _ = run(capsys, "allocine", "--out", "films", "--from", ".", "--sha256", digest)
     assert code == 0
-    files = ["films/train.jsonl", "--valid", "films/valid.jsonl", "--test", "films/test.jsonl"]
-    assert main(["prepare", *files, "--out", "data"]) == 0
+    prepare("films/train.jsonl", "--valid", "films/valid.jsonl", "--test", "films/test.jsonl")
     assert Path("data/text/valid.label").read_text() == "0\n1\n" * 20
     assert Path("data/text/valid.input0").read_text().startswith("val.jsonl 0 nul.\n")
 
 
 def test_published_digest_is_checked(tmp_path, capsys):
-    archive(tmp_path / CLS_ARCHIVE, books())
+    write_tar(tmp_path / CLS_ARCHIVE, books())
     code, printed = run(capsys, "cls-books", "--out", tmp_path / "out", "--from", tmp_path)
     assert code == 1
     assert SOURCES["cls-books"][0].files[CLS_ARCHIVE].value in printed.err
@@ -100,10 +90,10 @@ def test_bad_options(tmp_path, capsys, arguments, message):
 
 
 def test_hostile_members_never_reach_the_disk(tmp_path):
-    path = archive(tmp_path / "a.tar.gz", {"../../evil": "x", "/evil": "x", **books()})
-    unpack_books(path, tmp_path / "out")
+    write_tar(tmp_path / CLS_ARCHIVE, {"../../evil": b"x", "/evil": b"x", **books()})
+    unpack_books(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
-        "a.tar.gz",
+        CLS_ARCHIVE,
         "test.label",
         "test.review",
         "train.label",
@@ -112,28 +102,29 @@ def test_hostile_members_never_reach_the_disk(tmp_path):
 
 
 def test_damaged_archives(tmp_path):
-    whole = archive(tmp_path / "a.tar.gz", books()).read_bytes()
-    for name, content in {
-        "truncated": whole[: len(whole) // 2],
-        "not gzip": b"<html></html>" * 100,
-        "not tar": gzip.compress(b"x" * 5000),
-        "corrupt": whole[:60] + bytes(20) + whole[80:],
-    }.items():
-        path = tmp_path / name
-        path.write_bytes(content)
+    whole = write_tar(tmp_path / CLS_ARCHIVE, books()).read_bytes()
+    for content in (
+        whole[: len(whole) // 2],
+        b"<html></html>" * 100,
+        gzip.compress(b"x" * 5000),
+        whole[:60] + bytes(20) + whole[80:],
+    ):
+        (tmp_path / CLS_ARCHIVE).write_bytes(content)
         with pytest.raises(UserError, match="archive"):
-            unpack_books(path, tmp_path / "out")
+            unpack_books(tmp_path)
 
 
 def test_archive_without_the_split(tmp_path):
     members = books()
     del members[CLS_MEMBER.format(category="books", split="test")]
+    write_tar(tmp_path / CLS_ARCHIVE, members)
     with pytest.raises(UserError, match=r"test\.review"):
-        unpack_books(archive(tmp_path / "a.tar.gz", members), tmp_path / "out")
+        unpack_books(tmp_path)
 
 
-def test_sources_are_complete():
-    for source in chain.from_iterable(SOURCES.values()):
-        assert source.base.startswith("https://")
-        for digest in source.files.values():
-            assert len(digest.value) == {"sha256": 64, "git": 40}[digest.kind]
+def test_archive_without_reviews(tmp_path):
+    members = books() | {CLS_MEMBER.format(category="books", split="train"): b"<items></items>"}
+    write_tar(tmp_path / CLS_ARCHIVE, members)
+    with pytest.raises(UserError, match=r"train\.review: contains no reviews"):
+        unpack_books(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [CLS_ARCHIVE]

@@ -85,11 +85,22 @@ def test_plain_download_then_skipped(server, target, digest):
     assert server.ranges == [None]
 
 
-def test_resumes_where_the_connection_broke_off(server, target):
-    server.cuts = [1000, 500]
+@pytest.mark.parametrize(
+    ("behaviour", "ranges"),
+    [
+        ({"cuts": [1000, 500]}, [None, "bytes=1000-", "bytes=1500-"]),
+        ({"cuts": [1000], "ranged": False}, [None, "bytes=1000-"]),
+        ({"cuts": [1000], "etag": ""}, [None, None]),
+        ({"cuts": [1000], "wrong_start": 7}, [None, "bytes=1000-", None]),
+        ({"statuses": [503, 429]}, [None, None, None]),
+    ],
+)
+def test_an_interrupted_download_is_resumed_where_the_server_can(server, target, behaviour, ranges):
+    for name, value in behaviour.items():
+        setattr(server, name, value)
     fetch(server.url, target, SHA)
     assert target.read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=1000-", "bytes=1500-"]
+    assert server.ranges == ranges
     assert only(target)
 
 
@@ -104,20 +115,6 @@ def test_later_call_resumes(server, target, monkeypatch):
     assert target.read_bytes() == CONTENT
 
 
-def test_server_that_ignores_ranges(server, target):
-    server.cuts, server.ranged = [1000], False
-    fetch(server.url, target, SHA)
-    assert server.ranges == [None, "bytes=1000-"]
-    assert target.read_bytes() == CONTENT
-
-
-def test_without_version_begins_anew(server, target):
-    server.cuts, server.etag = [1000], ""
-    fetch(server.url, target, SHA)
-    assert server.ranges == [None, None]
-    assert target.read_bytes() == CONTENT
-
-
 def test_file_changed_between_attempts(server, target, monkeypatch):
     monkeypatch.setattr(fetch_module, "ATTEMPTS", 1)
     server.content, server.cuts, server.etag = b"old" * len(CONTENT), [1000], '"v0"'
@@ -128,13 +125,6 @@ def test_file_changed_between_attempts(server, target, monkeypatch):
     assert target.read_bytes() == CONTENT
 
 
-def test_another_range_than_asked_for(server, target):
-    server.cuts, server.wrong_start = [1000], 7
-    fetch(server.url, target, SHA)
-    assert server.ranges == [None, "bytes=1000-", None]
-    assert target.read_bytes() == CONTENT
-
-
 def test_part_already_complete(server, target):
     target.parent.mkdir()
     target.with_name("file.bin.part").write_bytes(CONTENT)
@@ -142,12 +132,6 @@ def test_part_already_complete(server, target):
     fetch(server.url, target, SHA)
     assert target.read_bytes() == CONTENT
     assert only(target)
-
-
-def test_busy_server_is_asked_again(server, target):
-    server.statuses = [503, 429]
-    fetch(server.url, target, SHA)
-    assert target.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(("statuses", "requests"), [([404] * 9, 1), ([503] * 9, 5)])

@@ -15,8 +15,10 @@ from roberta_small.common.predictions import Prediction, ValuePrediction
 from roberta_small.eval.predict.output import TextPrediction, write_glue
 from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.download import command
+from roberta_small.preprocess.download.archives import GLUE, MRPC_DEV, MRPC_TEST, MRPC_TRAIN
 from roberta_small.preprocess.download.fetch import Digest
-from roberta_small.preprocess.download.glue import MRPC_DEV, MRPC_TEST, MRPC_TRAIN, TASKS
+from tests.support.archives import write_zip
+from tests.support.labelled_files import prepare
 
 COUNT = 30
 MNLI = (
@@ -73,13 +75,11 @@ def local(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "local"
     folder.mkdir()
-    for task in TASKS:
-        with zipfile.ZipFile(folder / task.archive, "w") as archive:
-            for member, split in task.members().items():
-                content = table(task.name, split)
-                if task.name == "QQP" and split == "train":
-                    content += b"9\t1\t2\tone question\n"  # as some rows of the official file
-                archive.writestr(member, content)
+    for task in GLUE:
+        members = {member: table(task.folder, split) for member, split in task.members.items()}
+        if task.folder == "QQP":
+            members["QQP/train.tsv"] += b"9\t1\t2\tone question\n"  # as some rows of the official file
+        write_zip(folder / task.archive, members)
     (folder / MRPC_TRAIN).write_bytes(mrpc(COUNT))
     (folder / MRPC_TEST).write_bytes(mrpc(9))
     (folder / MRPC_DEV).write_text("".join(f"{i}\t{i + 100}\n" for i in range(0, COUNT, 3)))
@@ -92,8 +92,7 @@ def expect(monkeypatch, folder):
         return Digest("sha256", hashlib.sha256((folder / name).read_bytes()).hexdigest())
 
     sources = [
-        replace(source, files={name: of(name) for name in source.files})
-        for source in (command.GLUE, command.MRPC)
+        replace(source, files={name: of(name) for name in source.files}) for source in command.SOURCES["glue"]
     ]
     monkeypatch.setitem(command.SOURCES, "glue", tuple(sources))
 
@@ -104,11 +103,11 @@ def rows(path):
 
 def test_every_task(local, capsys):
     assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 0
-    for task in TASKS:
+    for task in GLUE:
         single = len(task.texts) == 1
-        for split in task.members().values():
-            found = rows(f"glue/{task.name}/{split}.jsonl")
-            assert len(found) == COUNT, (task.name, split)
+        for split in task.members.values():
+            found = rows(f"glue/{task.folder}/{split}.jsonl")
+            assert len(found) == COUNT, (task.folder, split)
             texts = {"sentence"} if single else {"sentence1", "sentence2"}
             assert all('"' in row[name] for row in found for name in texts)
             if split.startswith("test"):
@@ -116,8 +115,8 @@ def test_every_task(local, capsys):
                 assert set(found[0]) == texts | {"index"}
             else:
                 labels = [row["label"] for row in found]
-                wanted = [label_of(task.name, i) for i in range(COUNT)]
-                assert labels == ([float(label) for label in wanted] if task.name == "STS-B" else wanted)
+                wanted = [label_of(task.folder, i) for i in range(COUNT)]
+                assert labels == ([float(label) for label in wanted] if task.folder == "STS-B" else wanted)
     assert "left out" in next(line for line in capsys.readouterr().out.splitlines() if "QQP/train" in line)
     train, valid, test = (rows(f"glue/MRPC/{split}.jsonl") for split in ("train", "valid", "test"))
     assert [row["sentence1"] for row in valid] == [f"first {i}" for i in range(0, COUNT, 3)]
@@ -129,8 +128,7 @@ def test_every_task(local, capsys):
 @pytest.mark.parametrize(("task", "kind"), [("STS-B", REGRESSION), ("RTE", SINGLE_LABEL)])
 def test_a_task_is_prepared_without_further_options(local, task, kind):
     assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 0
-    files = [f"glue/{task}/train.jsonl", "--valid", f"glue/{task}/valid.jsonl", "--test", "none"]
-    assert main(["prepare", *files, "--out", "data"]) == 0
+    prepare(f"glue/{task}/train.jsonl", "--valid", f"glue/{task}/valid.jsonl", "--test", "none")
     assert kind_of_report(json.loads(Path("data/preprocess.json").read_text())) is KINDS[kind]
     assert (Path("data") / "input1").is_dir()
 
@@ -144,12 +142,10 @@ def test_a_task_is_prepared_without_further_options(local, task, kind):
     ],
 )
 def test_another_content_is_one_error(local, monkeypatch, capsys, task, change, message):
-    (archive,) = [one.archive for one in TASKS if one.name == task]
+    (archive,) = [one.archive for one in GLUE if one.folder == task]
     with zipfile.ZipFile(local / archive) as old:
         members = {name: old.read(name).replace(*change) for name in old.namelist()}
-    with zipfile.ZipFile(local / archive, "w") as new:
-        for name, content in members.items():
-            new.writestr(name, content)
+    write_zip(local / archive, members)
     expect(monkeypatch, local)
     assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 1
     error = capsys.readouterr().err

@@ -7,10 +7,7 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.dialect import Dialect
-from roberta_small.preprocess.readers.tables import (
-    detect,
-    read_table,
-)
+from roberta_small.preprocess.readers.tables import detect, read_table
 from tests.support.table_files import chosen, rows
 
 WRITTEN = {

@@ -27,9 +27,7 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
 from roberta_small.preprocess import dictionary
-from roberta_small.preprocess.label_cells import as_line, classes_in
-from roberta_small.preprocess.label_files import label_rows
-from roberta_small.preprocess.labels import check_line_counts, class_names, read_labels
+from roberta_small.preprocess.labels import check_line_counts, class_names, classes_in, label_lines
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 INIT, SEED = "tfidf", 0
@@ -225,7 +223,7 @@ class Split:
 
     texts: list[str]
     lines: list[str]
-    """The labels, as lines of `preprocess.label_cells`."""
+    """The labels, as lines of `preprocess.labels`."""
     targets: Any
     """The same as in `common.label_kinds`."""
 
@@ -255,15 +253,12 @@ def read_folder(folder: Path) -> tuple[dict[str, Split], Labels]:
     read: dict[str, tuple[list[str], list[str]]] = {}
     for name in dict.fromkeys(file.partition(".")[0] for file in file_names(folder)):
         text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
-        if kind.exclusive:
-            lines = list(read_labels(label_path))
-        else:
-            lines = [as_line(row) if kind.has_classes else repr(row) for row in label_rows(label_path, kind)]
+        lines = label_lines(label_path, kind)
         read[name] = list(read_text_lines(text_path)), lines
         check_line_counts(text_path, len(read[name][0]), label_path, len(lines))
     if not kind.has_classes:
-        numbers = {name: np.array([float(line) for line in lines]) for name, (_, lines) in read.items()}
-        splits = {name: Split(*found, numbers[name]) for name, found in read.items()}
+        numbers = {name: [float(line) for line in lines] for name, (_, lines) in read.items()}
+        splits = {name: Split(*found, np.array(numbers[name])) for name, found in read.items()}
         return splits, Labels(kind, scaling=Scaling.of(numbers["train"]))
     classes = class_names(
         dictionary.build([name for line in read["train"][1] for name in classes_in(line, kind)])

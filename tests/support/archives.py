@@ -1,0 +1,21 @@
+"""Archives of the tests of `download`."""
+
+import io
+import tarfile
+import zipfile
+
+
+def write_tar(path, members, mode="w:gz"):
+    with tarfile.open(path, mode) as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def write_zip(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
