@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from roberta_small.analysis.read.tfrecord import salvage
+from roberta_small.analysis.read.tfrecord import read_records
 from tests.support.analysis.mutations import check_many, first_gap, frame, surviving
 from tests.support.analysis.text_mutations import check_text_file, missing
 
@@ -35,7 +35,7 @@ def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
     """TensorBoard's own habit: to stop at the first corrupted record."""
 
     def stop_at_damage(content, more=0):
-        records = salvage(content, more)
+        records = read_records(content, more)
         good = [begin for begin in records.begins if not records.corrupt or begin < records.corrupt[0]]
         records.begins, records.ends = good, records.ends[: len(good)]
         return records
@@ -58,6 +58,6 @@ def test_long_stretches_of_zeros_and_noise_take_no_long_time(tmp_path):
     record = frame(b"\t" + bytes(8) + b"\x10\x07")  # an event with a step and nothing else
     noise = random.Random(0).randbytes(1 << 20)
     content = record + bytes(1 << 20) + record + noise + record + frame(bytes(1 << 20))[:-2] + record
-    records = salvage(content)
+    records = read_records(content)
     assert len(records.begins) == 4
     assert records.truncated is None
