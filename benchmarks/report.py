@@ -51,7 +51,15 @@ def write(document: dict[str, Any], folder: Path) -> str:
 def markdown(document: dict[str, Any]) -> str:
     """The table of all comparisons with their notes, and the limits of the machine."""
     comparisons = [result for result in document["benchmarks"] if "contenders" in result]
-    parts = [machine_line(document)]
+    hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
+    extras = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
+    versions = [
+        f"{name} {packages[name]}" for name in ("torch", "fairseq-fixed", "transformers") if name in packages
+    ]
+    parts = [
+        f"Device: {document['device']}. {hardware['cpu']}{extras}, {hardware['cores']} cores, "
+        f"{hardware['memory_bytes'] / 2**30:.0f} GiB; Python {packages['python']}, {', '.join(versions)}."
+    ]
     if comparisons:
         rows = [_row(result, row) for result in comparisons for row in result["contenders"]]
         parts += [markdown_table(COLUMNS, rows, "llrrrrl", pad=False).rstrip("\n"), LEGEND]
@@ -112,19 +120,6 @@ def capabilities(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
         return []
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
     return [name for name in CAPABILITIES if name in flags]
-
-
-def machine_line(document: dict[str, Any]) -> str:
-    """The machine and the device in a sentence."""
-    hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
-    extras = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
-    versions = [
-        f"{name} {packages[name]}" for name in ("torch", "fairseq-fixed", "transformers") if name in packages
-    ]
-    return (
-        f"Device: {document['device']}. {hardware['cpu']}{extras}, {hardware['cores']} cores, "
-        f"{hardware['memory_bytes'] / 2**30:.0f} GiB; Python {packages['python']}, {', '.join(versions)}."
-    )
 
 
 def _row(result: dict[str, Any], row: dict[str, Any]) -> list[str]:
