@@ -94,8 +94,9 @@ def read_event_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogChec
                 content += chunk
                 records = read_records(content, left)
                 checks[file].add(records, offset)
-                batch.append(_Chunk(file, offset, content, records))
-                size += len(content)
+                if records.begins:
+                    batch.append(_Chunk(file, offset, content, records))
+                    size += len(content)
                 offset, content = offset + records.done, content[records.done :]
                 if size >= BATCH_BYTES:
                     yield _decode(batch, heads, checks)

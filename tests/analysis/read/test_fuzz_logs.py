@@ -8,11 +8,11 @@ import random
 import pytest
 
 from roberta_small.analysis.read.tfrecord import read_records
-from tests.support.analysis.mutations import check_many, first_gap, frame, surviving
-from tests.support.analysis.text_mutations import check_text_file, missing
+from tests.support.analysis.mutations import check_many, frame
+from tests.support.analysis.text_mutations import check_text_file
 
-FILES = int(os.environ.get("FUZZ_FILES", "2000"))
-TEXT_FILES = int(os.environ.get("FUZZ_FILES", "500"))
+FILES = int(os.environ.get("FUZZ_FILES", "1000"))
+TEXT_FILES = int(os.environ.get("FUZZ_FILES", "300"))
 
 
 def test_damaged_files_keep_their_good_records_and_say_where_they_break(tmp_path):
@@ -24,11 +24,6 @@ def test_damaged_files_keep_their_good_records_and_say_where_they_break(tmp_path
 def test_damaged_lines_of_text_logs_cost_no_other_line(tmp_path):
     reported = sum(check_text_file(tmp_path, seed) for seed in range(TEXT_FILES))
     assert reported > TEXT_FILES / 2
-
-
-def test_the_check_of_text_logs_notices_what_is_missing():
-    assert missing([1, 3], [1, 2, 3]) == []
-    assert missing([1, 3], [1, 2]) == [3]
 
 
 def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
@@ -43,14 +38,6 @@ def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
     monkeypatch.setattr("roberta_small.analysis.read.events.read_records", stop_at_damage)
     with pytest.raises(AssertionError, match="scalars lost"):
         check_many(tmp_path, 100)
-
-
-def test_the_oracle_finds_whole_records_only():
-    one, two = frame(b"one"), frame(b"two")
-    content = one + two[:-1] + b"?" + one
-    assert surviving(content, [one, two]) == [(0, one), (len(one) + len(two), one)]
-    assert first_gap(content, surviving(content, [one, two])) == len(one)
-    assert first_gap(one + two, surviving(one + two, [one, two])) is None
 
 
 def test_long_stretches_of_zeros_and_noise_take_no_long_time(tmp_path):
