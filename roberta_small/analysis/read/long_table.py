@@ -281,7 +281,7 @@ def number_epochs(
             own, rows = own_R[position], rows_R[position]
             steps = own if shared is None else shared
             epoch_N[rows] += np.searchsorted(steps, step_N[rows], side="left")
-            missing = np.setdiff1d(steps[steps < own[-1]], own) if len(own) else []
+            missing = np.setdiff1d(steps[steps < own[-1]], own) if len(own) else own
             if len(missing):
                 gaps.append(f"{runs[position].name} at step {enumerate_some(map(str, missing))}")
     if gaps:

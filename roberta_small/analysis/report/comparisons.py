@@ -144,14 +144,14 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
         data = data.merge(differences[columns], on="group", how="left")
         cells = []
         for row in data.to_dict("records"):
-            ends = "" if math.isnan(row["low"]) else f" {signed_interval(row['low'], row['high'], metric)}"
+            limits = "" if math.isnan(row["low"]) else f" {signed_interval(row['low'], row['high'], metric)}"
             if row["group"] == baseline:
                 cells.append((BASELINE, ""))
             elif math.isnan(row["difference"]):  # the pair is not in the family
                 cells.append(("–", "–"))
             else:
                 p = NOT_TESTED if math.isnan(row["p"]) else p_value(row["p"])
-                cells.append((f"{signed(row['difference'], metric)}{ends}", p))
+                cells.append((f"{signed(row['difference'], metric)}{limits}", p))
         headings = (f"difference [{PERCENT}]", f"p{' (Holm)' if family > 1 else ''}")
         shown = shown.assign(**dict(zip(headings, zip(*cells, strict=True), strict=True)))
         correction = f", with Holm's correction over {family} tests, one family" if family > 1 else ""
