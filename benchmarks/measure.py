@@ -29,6 +29,8 @@ from roberta_small.common.files import ROOT, shown_path
 from roberta_small.common.hardware import TUNING
 
 RESULT = "{result}"
+LIMIT_SECONDS = 3600.0
+"""After which a process is stopped."""
 GRACE_SECONDS = 15
 """Seconds between SIGTERM and SIGKILL: a sweep stops its trainers first."""
 
@@ -87,7 +89,25 @@ def compare(
             records[contender.name].append(record)
             mean = float(np.mean(record["seconds"]))
             say(f"{name}, round {number}/{count}: {contender.name}: {mean:.4g} s")
-    rows = [_row(one, records[one.name], problems.get(one.name), settings) for one in contenders]
+
+    def shown(word: str) -> str:
+        """Without the paths of this interpreter, the temporary files and this clone."""
+        word = word.replace(sys.executable, "python").replace(str(settings.scratch), "SCRATCH")
+        return word.replace(f"{ROOT}{os.sep}", "")
+
+    rows = []
+    for one in contenders:
+        row: dict[str, Any] = {
+            "contender": one.name,
+            "ours": one.ours,
+            "command": [shown(word) for word in one.command],
+            "environment": {variable: shown(value) for variable, value in one.environment.items()},
+            "note": one.note,
+        }
+        if one.name in problems:
+            rows.append({**row, "problem": problems[one.name]})
+        else:
+            rows.append({**row, **summarize(records[one.name]), "rounds": records[one.name]})
     return {"name": name, "title": title, **about, "contenders": with_ratios(rows)}
 
 
@@ -95,7 +115,7 @@ def execute(contender: Contender, settings: Settings, title: str) -> dict[str, A
     """Run a contender once: its own result, its wall seconds and its peak memory.
 
     The peak is the largest resident set among its processes (`ru_maxrss`), or the GPU memory that it
-    reports. Raises `UserError` if it fails or takes longer than `settings.limit`. Its output goes to a file
+    reports. Raises `UserError` if it fails or takes longer than `LIMIT_SECONDS`. Its output goes to a file
     named after `title` in logs/.
     """
     result = settings.scratch / "result.json"
@@ -108,9 +128,9 @@ def execute(contender: Contender, settings: Settings, title: str) -> dict[str, A
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
         environment = plain | visible | dict(contender.environment)
-        code, wall, peak = run_bounded(command, environment, output, settings.limit)
+        code, wall, peak = run_bounded(command, environment, output, LIMIT_SECONDS)
     if code is None:
-        raise UserError(f"gave up after {settings.limit:.0f} s (see {shown_path(log)})")
+        raise UserError(f"gave up after {LIMIT_SECONDS:.0f} s (see {shown_path(log)})")
     if code == -signal.SIGKILL:
         raise UserError(f"killed, usually because memory was exhausted (see {shown_path(log)})")
     if code:
@@ -190,29 +210,6 @@ def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def say(line: str) -> None:
     """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)
-
-
-def _row(
-    contender: Contender, records: list[dict[str, Any]], problem: str | None, settings: Settings
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "contender": contender.name,
-        "ours": contender.ours,
-        "command": [_shown(word, settings) for word in contender.command],
-        "environment": {name: _shown(value, settings) for name, value in contender.environment.items()},
-        "note": contender.note,
-    }
-    if problem is not None:
-        return {**row, "problem": problem}
-    return {**row, **summarize(records), "rounds": records}
-
-
-def _shown(word: str, settings: Settings) -> str:
-    """Replace the paths of this interpreter, the temporary files and this clone."""
-    places = {sys.executable: "python", str(settings.scratch): "SCRATCH", f"{ROOT}{os.sep}": ""}
-    for place, name in places.items():
-        word = word.replace(place, name)
-    return word
 
 
 def reason(log: Path) -> str:

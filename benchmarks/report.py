@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_small.common.errors import count
 from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.common.tables import markdown as markdown_table
 from roberta_small.experiments import provenance
@@ -15,7 +16,6 @@ from roberta_small.experiments.provenance import Machine
 from roberta_small.experiments.sweep import PACKAGES as TRAINING
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
@@ -51,11 +51,24 @@ def write(document: dict[str, Any], folder: Path) -> str:
 def markdown(document: dict[str, Any]) -> str:
     """The table of all comparisons with their notes, and the limits of the machine."""
     comparisons = [result for result in document["benchmarks"] if "contenders" in result]
-    parts = [machine_line(document)]
+    hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
+    extras = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
+    versions = [
+        f"{name} {packages[name]}" for name in ("torch", "fairseq-fixed", "transformers") if name in packages
+    ]
+    parts = [
+        f"Device: {document['device']}. {hardware['cpu']}{extras}, {hardware['cores']} cores, "
+        f"{hardware['memory_bytes'] / 2**30:.0f} GiB; Python {packages['python']}, {', '.join(versions)}."
+    ]
     if comparisons:
         rows = [_row(result, row) for result in comparisons for row in result["contenders"]]
         parts += [markdown_table(COLUMNS, rows, "llrrrrl", pad=False).rstrip("\n"), LEGEND]
-        parts.append("\n".join(f"- {result['title']}: {_about(result)}." for result in comparisons))
+        notes = []
+        for result in comparisons:
+            rounds = max((len(row.get("rounds", ())) for row in result["contenders"]), default=0)
+            about = [conclusion(result), count(rounds, "round"), result.get("about")]
+            notes.append(f"- {result['title']}: {'; '.join(filter(None, about))}.")
+        parts.append("\n".join(notes))
     for result in document["benchmarks"]:
         if "quantities" in result:
             rows = [[row["quantity"], f"{row['value']:,.4g}", row["unit"]] for row in result["quantities"]]
@@ -109,29 +122,18 @@ def capabilities(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     return [name for name in CAPABILITIES if name in flags]
 
 
-def machine_line(document: dict[str, Any]) -> str:
-    """The machine and the device in a sentence."""
-    hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
-    extras = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
-    versions = [
-        f"{name} {packages[name]}" for name in ("torch", "fairseq-fixed", "transformers") if name in packages
-    ]
-    return (
-        f"Device: {document['device']}. {hardware['cpu']}{extras}, {hardware['cores']} cores, "
-        f"{hardware['memory_bytes'] / 2**30:.0f} GiB; Python {packages['python']}, {', '.join(versions)}."
-    )
-
-
-def _about(result: dict[str, Any]) -> str:
-    rounds = max((len(row.get("rounds", ())) for row in result["contenders"]), default=0)
-    words = f"{rounds} round{'s' if rounds != 1 else ''}"
-    return "; ".join(part for part in (conclusion(result), words, result.get("about")) if part)
-
-
 def _row(result: dict[str, Any], row: dict[str, Any]) -> list[str]:
     name = f"**{row['contender']}**" if row["ours"] else row["contender"]
     if "problem" in row:
         return [result["name"], name, *[""] * 4, row["problem"]]
+    remarks = [row["note"]] if row["note"] else []
+    if "tokens_per_second" in row:
+        remarks.append(f"{row['tokens_per_second']:,.0f} tokens/s")
+    elif row["wall"] > 1.001 * row["median"]:
+        remarks.append(f"whole process {duration(row['wall'])}")
+    if "flops_per_second" in row:
+        fraction = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
+        remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {fraction}")
     return [
         result["name"],
         name,
@@ -139,25 +141,8 @@ def _row(result: dict[str, Any], row: dict[str, Any]) -> list[str]:
         f"{duration(row['q1'])} to {duration(row['q3'])}" if row["times"] > 1 else "",
         f"{row['ratio']:.2f}" if "ratio" in row else "",
         f"{row['peak_bytes'] / 2**20:,.0f} MiB",
-        _remarks(row),
+        ", ".join(remarks),
     ]
-
-
-def _remarks(row: dict[str, Any]) -> str:
-    remarks = [row["note"]] if row["note"] else []
-    if "tokens_per_second" in row:
-        remarks.append(f"{row['tokens_per_second']:,.0f} tokens/s")
-    if "flops_per_second" in row:
-        fraction = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
-        remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {fraction}")
-    if "requests_per_second" in row:
-        percentiles = f"p50 {duration(row['p50'])}, p95 {duration(row['p95'])}"
-        remarks.append(
-            f"{row['requests_per_second']:,.1f} requests/s, {percentiles}, {row['errors']:,} errors"
-        )
-    elif row["wall"] > 1.001 * row["median"] and "tokens_per_second" not in row:
-        remarks.append(f"whole process {duration(row['wall'])}")
-    return ", ".join(remarks)
 
 
 def draw(comparisons: list[dict[str, Any]]) -> Figure:
@@ -169,32 +154,28 @@ def draw(comparisons: list[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(9.0, sum(heights) + 0.5), layout="constrained")
     panels = figure.subplots(len(comparisons), 1, squeeze=False, height_ratios=heights)[:, 0]
     for panel, result in zip(panels, comparisons, strict=True):
-        _draw_panel(panel, result)
+        rows = timed(result)
+        positions = range(len(rows))
+        colors = [OURS if row["ours"] else OTHERS for row in rows]
+        panel.barh(positions, [row["median"] for row in rows], color=colors, height=0.7)
+        for position, row in zip(positions, rows, strict=True):
+            if row["times"] > 1:
+                panel.plot([row["q1"], row["q3"]], [position, position], color="0.3", linewidth=1, marker="|")
+            ratio = f"  ({row['ratio']:.2f} times)" if position and "ratio" in row else ""
+            panel.annotate(
+                f"{duration(row['median'])}{ratio}", (max(row["median"], row["q3"]), position), xytext=(6, 0),
+                textcoords="offset points", va="center", fontsize=8,
+            )  # fmt: skip
+        panel.set_yticks(positions, [row["contender"] for row in rows])
+        panel.invert_yaxis()
+        panel.set_title(result["title"], loc="left", fontsize=10)
+        panel.set_xlim(0, 1.28 * max(max(row["median"], row["q3"]) for row in rows))
+        panel.set_xlabel("seconds", fontsize=8)
+        panel.tick_params(labelsize=8)
+        panel.spines[["top", "right"]].set_visible(False)
     figure.legend(
         handles=[Patch(color=OURS, label="this project"), Patch(color=OTHERS, label="others")],
         loc="outside lower center", ncols=2, frameon=False, title_fontsize=8, fontsize=8,
         title="whiskers: quartiles of single times; in brackets: times as fast as the first of the panel",
     )  # fmt: skip
     return figure
-
-
-def _draw_panel(panel: Axes, result: dict[str, Any]) -> None:
-    rows = timed(result)
-    positions = range(len(rows))
-    colors = [OURS if row["ours"] else OTHERS for row in rows]
-    panel.barh(positions, [row["median"] for row in rows], color=colors, height=0.7)
-    for position, row in zip(positions, rows, strict=True):
-        if row["times"] > 1:
-            panel.plot([row["q1"], row["q3"]], [position, position], color="0.3", linewidth=1, marker="|")
-        ratio = f"  ({row['ratio']:.2f} times)" if position and "ratio" in row else ""
-        panel.annotate(
-            f"{duration(row['median'])}{ratio}", (max(row["median"], row["q3"]), position), xytext=(6, 0),
-            textcoords="offset points", va="center", fontsize=8,
-        )  # fmt: skip
-    panel.set_yticks(positions, [row["contender"] for row in rows])
-    panel.invert_yaxis()
-    panel.set_title(result["title"], loc="left", fontsize=10)
-    panel.set_xlim(0, 1.28 * max(max(row["median"], row["q3"]) for row in rows))
-    panel.set_xlabel("seconds", fontsize=8)
-    panel.tick_params(labelsize=8)
-    panel.spines[["top", "right"]].set_visible(False)

@@ -64,8 +64,6 @@ class Settings:
     lm_updates: int = 12
     """Of masked-lm, of which the first `lm_warm_up` and the last one are not timed."""
     lm_warm_up: int = 3
-    limit: float = 3600.0
-    """Seconds after which a process is stopped."""
     quick: bool = False
     """Whether only the fastest setting of each tool is compared."""
 
@@ -73,16 +71,14 @@ class Settings:
 def make_sample(folder: Path) -> None:
     """Write text/ and the data folders reviews/ and corpus/ below `folder`."""
     text, corpus = folder / "text", folder / "corpus"
-    _run("roberta_small.preprocess.sample", "--out", text)
     running = ["--corpus", text / "corpus.train.txt", "--valid", text / "corpus.valid.txt"]
-    _run("roberta_small", "prepare", *running, "--vocabulary-size", 1300, "--out", corpus)
     reviews = [text / "train.input0", "--valid", text / "valid.input0", "--test", text / "test.input0"]
-    _run("roberta_small", "prepare", *reviews, "--tokenizer", corpus, "--out", folder / "reviews")
-
-
-def _run(module: str, *words: object) -> None:
-    # In a separate process, to keep the memory of this one small.
-    command = [sys.executable, "-m", module, *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise UserError(f"{module}: {done.stderr.strip().splitlines()[-1]}")
+    for words in (  # in processes of their own, to keep the memory of this one small
+        ["roberta_small.preprocess.sample", "--out", text],
+        ["roberta_small", "prepare", *running, "--vocabulary-size", 1300, "--out", corpus],
+        ["roberta_small", "prepare", *reviews, "--tokenizer", corpus, "--out", folder / "reviews"],
+    ):
+        command = [sys.executable, "-m", *map(str, words)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            raise UserError(f"{words[0]}: {done.stderr.strip().splitlines()[-1]}")

@@ -4,10 +4,8 @@
     python docs/check_numbers.py --write    write the computed numbers and tables
 
 `docs/numbers.toml` lists the numbers in the text, `docs/tables.toml` the tables that are generated between
-`<!-- table: NAME -->` and `<!-- end -->`. Every number with decimals, with thousands or with a unit must be
-in one of them; code, link targets, dates and versions are not checked.
-
-`docs/expressions.py` has the functions that compute them.
+`<!-- table: NAME -->` and `<!-- end -->`; `docs/expressions.py` computes both. Every number with decimals,
+with thousands or with a unit must be in one of them; code, link targets, dates and versions are not checked.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ import argparse
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from docs.expressions import ROOT, compute
 from roberta_small.common.cli import Parser
@@ -53,14 +51,13 @@ def documents() -> list[Path]:
     return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(pages), *sorted(folders)]
 
 
-@dataclass
-class Page:
+class Page(NamedTuple):
     """A page with its computed numbers, and what is wrong with it."""
 
     text: str
-    stale: list[str] = field(default_factory=list)
+    stale: list[str]
     """Numbers and tables that differ from the committed files; `text` has the computed ones."""
-    faults: list[str] = field(default_factory=list)
+    faults: list[str]
     """Numbers without an entry, and entries without a number."""
 
 
@@ -68,12 +65,10 @@ def review(
     text: str, numbers: Mapping[str, str | list[str]], tables: Mapping[str, Mapping[str, str]]
 ) -> Page:
     """Check a page with its entries in the two files; raises `UserError` like `compute`."""
-    page = Page(text)
+    stale: list[str] = []
     in_page = [match["name"] for match in TABLE.finditer(text)]
-    page.faults += [f"table {name}: no such entry" for name in in_page if name not in tables]
-    page.faults += [
-        f"table {name}: not exactly once in the page" for name in tables if in_page.count(name) != 1
-    ]
+    faults = [f"table {name}: no such entry" for name in in_page if name not in tables]
+    faults += [f"table {name}: not exactly once in the page" for name in tables if in_page.count(name) != 1]
     templates = {name: _expanded(definition) for name, definition in tables.items()}
 
     def computed(match: re.Match[str]) -> str:
@@ -81,62 +76,52 @@ def review(
             return match[0]
         rows = re.sub(r"\{(.+?)\}", lambda cell: compute(cell[1]), templates[name])
         if rows != match["rows"]:
-            page.stale.append(f"table {name}")
+            stale.append(f"table {name}")
         return f"{name} -->\n{rows}"
 
-    page.text = TABLE.sub(computed, text)
-    covered, edits = [], []
-    prose = TABLE.sub(_blank, page.text)
-    for phrase, expressions in numbers.items():
-        if "{}" not in phrase:
-            continue
+    text = TABLE.sub(computed, text)
+    prose, given = TABLE.sub(_blank, text), [phrase for phrase in numbers if "{}" not in phrase]
+    edits: list[tuple[tuple[int, int], str]] = []
+    for phrase in (phrase for phrase in numbers if "{}" in phrase):
         found = list(_pattern(phrase).finditer(prose))
         if len(found) != 1:
-            page.faults.append(f"'{phrase}' occurs {len(found)} times")
+            faults.append(f"'{phrase}' occurs {len(found)} times")
             continue
+        expressions = numbers[phrase]
         for group, expression in enumerate([expressions] if isinstance(expressions, str) else expressions, 1):
             old, new = found[0][group], compute(expression)
-            covered.append(found[0].span(group))
-            edits.append((covered[-1], new))
+            edits.append((found[0].span(group), new))
             if " ".join(old.split()) != new:
-                page.stale.append(f"{old} -> {new}  ({phrase})")
-    for low, high in covered:
-        prose = prose[:low] + " " * (high - low) + prose[high:]
-    literal = "\n".join(re.sub(r"\{.+?\}", " ", template) for template in templates.values())
-    page.faults += _unlisted(f"{prose}\n{literal}", [phrase for phrase in numbers if "{}" not in phrase])
+                stale.append(f"{old} -> {new}  ({phrase})")
     for (low, high), new in sorted(edits, reverse=True):
-        page.text = page.text[:low] + new + page.text[high:]
-    return page
+        text = text[:low] + new + text[high:]
+        prose = prose[:low] + " " * (high - low) + prose[high:]
+
+    literal = "\n".join(re.sub(r"\{.+?\}", " ", template) for template in templates.values())
+    rest = UNCHECKED.sub(_blank, f"{prose}\n{literal}")
+    spans = {phrase: [match.span() for match in _pattern(phrase).finditer(rest)] for phrase in given}
+    used = set()
+    for match in NUMBER.finditer(rest):
+        around = [
+            p for p in given if any(low <= match.start() and match.end() <= high for low, high in spans[p])
+        ]
+        used.update(around)
+        if not around:
+            line = rest.count("\n", 0, match.start()) + 1
+            faults.append(f"line {line}: {match[0]} is not in {NUMBERS.name}")
+    faults += [f"'{phrase}' is not used" for phrase in given if phrase not in used]
+    return Page(text, stale, faults)
 
 
 def _expanded(table: Mapping[str, str]) -> str:
     """The rows of a table; `{row a; b}` is replaced by `row` with a for $1 and b for $2."""
 
     def expand(match: re.Match[str]) -> str:
-        arguments = match["arguments"].split(";")
-        return re.sub(r"\$(\d)", lambda place: arguments[int(place[1]) - 1].strip(), table[match["name"]])
+        arguments = [argument.strip() for argument in match["arguments"].split(";")]
+        return re.sub(r"\$(\d)", lambda place: arguments[int(place[1]) - 1], table[match["name"]])
 
-    names = "|".join(re.escape(name) for name in table if name != "table")
-    return (
-        re.sub(rf"\{{(?P<name>{names}) (?P<arguments>[^{{}}]*)\}}", expand, table["table"])
-        if names
-        else table["table"]
-    )
-
-
-def _unlisted(text: str, given: list[str]) -> Iterator[str]:
-    """Every number outside of the `given` phrases, and the phrases that contain no number of the text."""
-    text = UNCHECKED.sub(_blank, text)
-    spans = {phrase: [match.span() for match in _pattern(phrase).finditer(text)] for phrase in given}
-    used = set()
-    for match in NUMBER.finditer(text):
-        around = [
-            p for p in given if any(low <= match.start() and match.end() <= high for low, high in spans[p])
-        ]
-        used.update(around)
-        if not around:
-            yield f"line {text.count(chr(10), 0, match.start()) + 1}: {match[0]} is not in {NUMBERS.name}"
-    yield from (f"'{phrase}' is not used" for phrase in given if phrase not in used)
+    names = "|".join(re.escape(name) for name in table if name != "table") or "(?!)"
+    return re.sub(rf"\{{(?P<name>{names}) (?P<arguments>[^{{}}]*)\}}", expand, table["table"])
 
 
 def _pattern(phrase: str) -> re.Pattern[str]:

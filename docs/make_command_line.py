@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from roberta_small.__main__ import GROUPS
 from roberta_small.common.files import ROOT
@@ -60,38 +60,13 @@ def options(parser: argparse.ArgumentParser) -> Iterator[Row]:
         yield f"{name} {values}".strip(), text
 
 
-def shared(rows: dict[str, list[Row]]) -> dict[Row, list[str]]:
-    """The rows of several commands, with the commands."""
-    found: dict[Row, list[str]] = {}
-    for title, own in rows.items():
-        for row in own:
-            found.setdefault(row, []).append(title.removeprefix("roberta-small "))
-    return {row: names for row, names in found.items() if len(names) >= SHARED}
-
-
-def cell(text: str) -> str:
-    """Text inside a table of Markdown."""
-    return text.replace("|", "\\|").replace("<", "\\<")
-
-
-def table(rows: list[tuple[str, ...]], heading: tuple[str, ...]) -> str:
+def table(rows: Iterable[tuple[str, ...]], heading: tuple[str, ...]) -> str:
     """A table of Markdown whose first column is code."""
     lines = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]
-    lines += [
-        f"| `{row[0].replace('|', chr(92) + '|')}` | {' | '.join(map(cell, row[1:]))} |" for row in rows
-    ]
+    for name, *texts in rows:
+        cells = [f"`{name}`", *(text.replace("<", "\\<") for text in texts)]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
-
-
-def section(title: str, own: list[Row], common: dict[Row, list[str]]) -> str:
-    """The section of one command: its first sentences, its own options, and the names of the shared ones."""
-    first = " ".join((parser_of(title).description or "").partition("\n\n")[0].split())
-    parts = [f"### {title}", *([first] if first else [])]
-    if rows := [row for row in own if row not in common]:
-        parts.append(table(rows, ("option", "meaning")))
-    if names := [f"`{row[0].partition(' ')[0].rstrip(',')}`" for row in own if row in common]:
-        parts.append(f"[Shared options](#shared-options): {', '.join(names)}")
-    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
@@ -99,10 +74,23 @@ def main() -> None:
     os.environ["COLUMNS"] = "110"
     kept = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
     rows = {title: list(options(parser_of(title))) for title in titles()}
-    common = shared(rows)
-    listed = [(*row, ", ".join(names)) for row, names in common.items()]
+    users: dict[Row, list[str]] = {}
+    for title, own in rows.items():
+        for row in own:
+            users.setdefault(row, []).append(title.removeprefix("roberta-small "))
+    shared = {row: names for row, names in users.items() if len(names) >= SHARED}
+    listed = [(*row, ", ".join(names)) for row, names in shared.items()]
     parts = [f"### Shared options\n\n{table(listed, ('option', 'meaning', 'commands'))}\n"]
-    parts += [section(title, own, common) for title, own in rows.items()]
+    for title, own in rows.items():
+        section = [f"### {title}"]
+        if first := " ".join((parser_of(title).description or "").partition("\n\n")[0].split()):
+            section.append(first)
+        if alone := [row for row in own if row not in shared]:
+            section.append(table(alone, ("option", "meaning")))
+        names = [f"`{row[0].partition(' ')[0].rstrip(',')}`" for row in own if row in shared]
+        if names:
+            section.append(f"[Shared options](#shared-options): {', '.join(names)}")
+        parts.append("\n\n".join(section) + "\n")
     PAGE.write_text(kept + MARK + "\n" + "\n".join(parts), encoding="utf-8")
 
 

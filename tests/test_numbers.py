@@ -37,7 +37,9 @@ def test_a_stale_number_is_found_and_replaced():
 
 def test_a_phrase_with_several_numbers():
     text = "They reach 84.4 and 1 %."
-    page = numbers.review(text, {"reach {} and {} %": [TFIDF, f"{TFIDF[:-1]}, digits=1)"]}, {})
+    page = numbers.review(
+        text, {"reach {} and {} %": [TFIDF, 'format(average("cls-books:bow/tfidf"), ".1f")']}, {}
+    )
     assert page.text == "They reach 84.40 and 84.4 %."
 
 
@@ -90,7 +92,8 @@ def test_which_numbers_need_an_entry():
         'only("cls-books:bow/none")',
         'only("none:bow/tfidf")',
         "__import__('os')",
-        'cell("cls-books/published.csv", "mean")',
+        'format(cell("cls-books/published.csv", "mean"), ".2f")',
+        'value("results/scale/runs.json", "rows.0.runs")',
     ],
 )
 def test_an_expression_without_a_value_is_an_error(expression):
@@ -101,10 +104,12 @@ def test_an_expression_without_a_value_is_an_error(expression):
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ('formula("results/scale/text.json", "b / 1e9 - 10 * 2", ".0f", b="rows.shards=40.text_bytes")', "0"),
-        ('benchmark("finetune", "ours", ".1f", over="ours")', "1.0"),
-        ('from_published("causal:causal/random", "best")', "+0.45"),
-        ('value("results/cls-books/audit.json", "duplicates.normalized.test.train.length", ".0f")', "52"),
+        ('format(value("results/scale/text.json", "rows.shards=40.text_bytes") / 1e9 - 20, "+.0f")', "+0"),
+        ('format(benchmark("finetune", "ours") / benchmark("finetune", "ours"), ".1f")', "1.0"),
+        (
+            'format(value("results/cls-books/audit.json", "duplicates.normalized.test.train.length"), ".0f")',
+            "52",
+        ),
         ('corrected("cls-books", "fairseq/pretrained", "fairseq/random")', "p = 0.033"),
         ('comparisons("cls-books")', "22"),
     ],

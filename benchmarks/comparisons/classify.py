@@ -13,13 +13,13 @@ from benchmarks.comparisons.finetune import (
     Review,
     pad,
     read_reviews,
-    read_sizes,
     transformers_model,
     transformers_options,
 )
 from benchmarks.fairseq_commands import SAME_VARIABLES
 from benchmarks.measure import Contender, compare, execute, python, say, timed
 from benchmarks.settings import Settings
+from roberta_small.common.data_folder import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ WARM_UP = 8
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds after the model is loaded; `wall` is that of the whole process."""
-    count = len(read_sizes(settings.data / "input0" / "test"))
+    count = read_header(settings.data / "input0" / "test.idx").sentences
     sizes = BATCH_SIZES if settings.machine.cpu else GPU_BATCH_SIZES
     return compare(
         "classify",

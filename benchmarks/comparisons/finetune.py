@@ -17,6 +17,7 @@ from benchmarks.fairseq_commands import SAME_VARIABLES
 from benchmarks.measure import Contender, compare, timed
 from benchmarks.settings import Settings
 from benchmarks.timed import Clock, fairseq_train
+from roberta_small.common.data_folder import read_header, read_sizes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -193,18 +194,12 @@ def pad(reviews: Sequence[Review]) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": (ids != PAD).long(), "labels": labels}
 
 
-def read_sizes(prefix: Path) -> NDArray[np.int32]:
-    """Tokens of each sentence of PREFIX.idx, (sentences,)."""
-    with open(f"{prefix}.idx", "rb") as stream:  # magic (9 bytes), version (8), type of the ids (1)
-        count = int.from_bytes(stream.read(26)[18:], "little")
-        return np.fromfile(stream, "<i4", count)
-
-
 def read_sentences(prefix: Path, *, first: int, longest: int) -> list[NDArray[np.int64]]:
     """Ids of each sentence of PREFIX.bin with `first` prepended, truncated to `longest` as in fairseq."""
-    kind = {8: "<u2", 9: "<u4", 4: "<i4", 5: "<i8"}[Path(f"{prefix}.idx").read_bytes()[17]]
+    header = read_header(f"{prefix}.idx")
+    kind = {8: "<u2", 9: "<u4", 4: "<i4", 5: "<i8"}[header.code]
     tokens = np.fromfile(f"{prefix}.bin", kind).astype(np.int64)
-    sentences = np.split(tokens, np.cumsum(read_sizes(prefix))[:-1])
+    sentences = np.split(tokens, np.cumsum(read_sizes(f"{prefix}.idx"))[:-1])
     return [np.concatenate([[first], sentence])[:longest] for sentence in sentences]
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import fairseq_commands
-from benchmarks.comparisons.finetune import read_sizes
 from benchmarks.measure import Contender, execute, say, timed
 from benchmarks.settings import Settings
+from roberta_small.common.data_folder import read_sizes
 from roberta_small.common.hardware import sizes_of
 from roberta_small.experiments.recipe import recipe as recipes
 
@@ -130,7 +130,7 @@ def masked_share() -> float:
 
 def sentence_lengths(settings: Settings) -> NDArray[np.integer]:
     """Tokens of each training sentence with <s>, truncated to the maximum length."""
-    return np.minimum(read_sizes(settings.data / "input0" / "train") + 1, settings.max_positions)
+    return np.minimum(read_sizes(settings.data / "input0" / "train.idx") + 1, settings.max_positions)
 
 
 def best_rate(rates: dict[str, Any]) -> float:

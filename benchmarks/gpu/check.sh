@@ -64,11 +64,11 @@ fi
 export python
 
 data=$work/data dictionary=roberta_small/pretrained/roberta_small_fr/dict.txt weights=roberta_small/pretrained/roberta_small_fr/model.safetensors
-tiny=() collect=() process=90 sentences=3200 few="--updates 400 --warm-up 200" long="--updates 300 --warm-up 150 --batch-size 32" limits="--max-epoch 1" longer="--max-epoch 2" tokens=300k small=
+tiny=() collect=() sentences=3200 few="--updates 400" long="--updates 300 --batch-size 32" limits="--max-epoch 1" longer="--max-epoch 2" tokens=300k small=
 start="--seeds 1 2 3 --inits random pretrained --pretrained $weights"
 tuned="--seeds 1 --inits pretrained --pretrained $weights"
 if [ "$device" = cpu ]; then
-    tiny=(--tiny) collect=(--collect-only) process=600 sentences=64 few="--updates 5 --warm-up 1" long="--updates 3 --warm-up 1 --batch-size 1" limits="--max-update 2" longer="--max-update 4" tokens=2k small="--encoder-layers 1"
+    tiny=(--tiny) collect=(--collect-only) sentences=64 few="--updates 5" long="--updates 3 --batch-size 1" limits="--max-update 2" longer="--max-update 4" tokens=2k small="--encoder-layers 1"
     start="--seeds 1 --inits random" tuned=$start
     head -n 2000 "$dictionary" >"$work/dict.txt"
     dictionary=$work/dict.txt
@@ -116,7 +116,7 @@ compare() { # NAME SECONDS WORDS...
     local name=$1 most=$2
     shift 2
     step "$name" "$most" "$python" -m benchmarks "$@" --quick --rounds 1 --data "$data/reviews" \
-        --corpus "$data/corpus" --device "$device" --limit "$process" --out "$out/bench-$name"
+        --corpus "$data/corpus" --device "$device" --out "$out/bench-$name"
 }
 compare floor 60 floor
 compare finetune 120 finetune $few

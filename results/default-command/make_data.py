@@ -14,6 +14,7 @@ import hashlib
 import lzma
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 EXAMPLES = 3000
@@ -25,18 +26,11 @@ SECTIONS = 20
 PARAGRAPHS = 500
 
 
-def movies(source: Path, target: Path) -> None:
-    """Lines of number, rating and sentence as a TSV file of label and sentence."""
-    rated(source, target, CLEAR, EXAMPLES // 2)
+def rated(source: Path, target: Path, *, clear: float, number: int | None) -> None:
+    """Lines of number, rating and sentence as a TSV file of label and sentence.
 
-
-def products(source: Path, target: Path) -> None:
-    """As `movies`, of all sentences that are rated clearly enough."""
-    rated(source, target, CLEAR / 2, None)
-
-
-def rated(source: Path, target: Path, clear: float, number: int | None) -> None:
-    """Sentences rated at least `clear`, or at most its negative: `number` of each class, or all."""
+    The sentences rated at least `clear`, or at most its negative: `number` of each class, or all.
+    """
     by_label: dict[str, list[str]] = {"positive": [], "negative": []}
     for line in source.read_text(encoding="utf-8", errors="replace").splitlines():
         _, rating, sentence = line.split("\t")
@@ -102,5 +96,10 @@ def stanzas(path: Path) -> Iterator[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    commands = {"movies": movies, "products": products, "packages": packages, "genres": genres}
+    commands = {
+        "movies": partial(rated, clear=CLEAR, number=EXAMPLES // 2),
+        "products": partial(rated, clear=CLEAR / 2, number=None),
+        "packages": packages,
+        "genres": genres,
+    }
     commands[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -38,11 +38,6 @@ def spans(review: str, generator: random.Random) -> list[str]:
     return list(found)
 
 
-def write_documents(path: Path, texts: list[str]) -> None:
-    """Each text as a document of one line."""
-    atomic_write(path, "".join(f"{text}\n\n" for text in texts))
-
-
 @report_errors
 def main() -> None:
     """The command."""
@@ -56,7 +51,7 @@ def main() -> None:
     lines = [line.strip() for path in options.reviews for line in path.read_text("utf-8").split("\n")]
     documents = [span for line in lines if line for span in spans(line, generator)]
     generator.shuffle(documents)
-    write_documents(options.out, documents)
+    atomic_write(options.out, "".join(f"{document}\n\n" for document in documents))
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES, random_span, write_documents
+from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES, random_span
 from sample_documents import documents
 
 from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import atomic_write
 
 SEED = 1
 SELECTED = 15_000
@@ -93,35 +94,20 @@ def substitutes(reviews: list[str], others: list[str]) -> dict[Context, list[str
     return {context: list(words) for context, words in found.items() if len(words) > 1}
 
 
-def replace(text: str, words: dict[Context, list[str]], generator: random.Random) -> str:
-    """A text in which some words are replaced by others with the same neighbours."""
-    replaced = generator.uniform(0, MOST_REPLACED)
-    result = text.split()
-    for place, (context, _) in enumerate(contexts(text), start=1):
-        if context in words and generator.random() < replaced:
-            result[place] = generator.choice(words[context])
-    return " ".join(result)
-
-
 def span(text: str, generator: random.Random) -> str:
     """1 to 6 consecutive sentences of a text."""
     return random_span(END.split(text), generator)
 
 
-def window(text: str, generator: random.Random) -> str:
-    """Consecutive words of a text; the logarithm of their number is uniform."""
-    words = text.split()
-    length = math.exp(generator.uniform(math.log(LEAST_WORDS), math.log(MOST_WORDS)))
-    length = min(len(words), int(length))
-    first = generator.randrange(len(words) - length + 1)
-    return " ".join(words[first : first + length])
-
-
 def view(text: str, others: list[str], generator: random.Random) -> str:
     """A view of a text, maybe together with spans of others."""
     kind = generator.random()
-    if kind < 0.4:
-        return window(text, generator)
+    if kind < 0.4:  # consecutive words; the logarithm of their number is uniform
+        words = text.split()
+        length = math.exp(generator.uniform(math.log(LEAST_WORDS), math.log(MOST_WORDS)))
+        length = min(len(words), int(length))
+        first = generator.randrange(len(words) - length + 1)
+        return " ".join(words[first : first + length])
     if kind < 0.7:
         omitted = generator.uniform(0, MOST_OMITTED)
         return " ".join(word for word in span(text, generator).split() if generator.random() >= omitted)
@@ -131,7 +117,10 @@ def view(text: str, others: list[str], generator: random.Random) -> str:
 def views(
     reviews: list[str], selected: list[str], words: dict[Context, list[str]], generator: random.Random
 ) -> list[str]:
-    """Views of reviews and other texts, long texts more often than short ones."""
+    """Views of reviews and other texts, long texts more often than short ones.
+
+    Some words are replaced by others with the same neighbours.
+    """
     every = [*reviews, *selected]
     weights: list[float] = []
     for part, fraction in ((reviews, REVIEWS), (selected, 1 - REVIEWS)):
@@ -140,7 +129,12 @@ def views(
     found = []
     for text in generator.choices(every, weights, k=VIEWS):
         seen = view(text, generator.choices(every, weights, k=2), generator)
-        found.append(shorten(replace(seen, words, generator)))
+        replaced = generator.uniform(0, MOST_REPLACED)
+        result = seen.split()
+        for place, (context, _) in enumerate(contexts(seen), start=1):
+            if context in words and generator.random() < replaced:
+                result[place] = generator.choice(words[context])
+        found.append(" ".join(result[:MOST_WORDS]))
     return found
 
 
@@ -166,7 +160,7 @@ def main() -> None:
     words = substitutes([*reviews, *selected], others)
     found = [*reviews, *filter(None, views(reviews, selected, words, generator))]
     generator.shuffle(found)
-    write_documents(options.out, found)
+    atomic_write(options.out, "".join(f"{text}\n\n" for text in found))
 
 
 if __name__ == "__main__":

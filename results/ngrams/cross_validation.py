@@ -88,45 +88,35 @@ def read(data: str, text: str, splits: str, classes: list[str] | None = None) ->
     return Examples(texts, list(tokens), numbers), names
 
 
-def words(examples: Examples) -> list[str]:
-    """The texts as they are, for a vectorizer of words."""
-    return examples.texts
-
-
-def subwords(examples: Examples) -> list[str]:
-    """The token ids of each text as a string, without special symbols."""
-    return [" ".join(str(i) for i in row.tolist() if i > 3) for row in examples.tokens]
-
-
 def regression(
-    view: Callable[[Examples], list[str]], ratio: bool, train: Examples, held_out: Examples
+    train: Examples, held_out: Examples, *, subwords: bool = True, ratio: bool = False
 ) -> NDArray[np.int64]:
-    """Logistic regression on TF-IDF, or on the log-count ratios of Wang and Manning (2012)."""
-    pattern = r"(?u)\b\w\w+\b" if view is words else r"\S+"
+    """Logistic regression on TF-IDF, or on the log-count ratios of Wang and Manning (2012).
+
+    Subword tokens are ids without special symbols.
+    """
+
+    def texts(examples: Examples) -> list[str]:
+        ids = (" ".join(str(i) for i in row.tolist() if i > 3) for row in examples.tokens)
+        return list(ids) if subwords else examples.texts
+
+    pattern = r"\S+" if subwords else r"(?u)\b\w\w+\b"
     settings = {"ngram_range": (1, 2), "token_pattern": pattern, "dtype": np.float64}
     vectorizer = (
         CountVectorizer(binary=True, **settings) if ratio else TfidfVectorizer(sublinear_tf=True, **settings)
     )
-    x_NV, held_out_NV = vectorizer.fit_transform(view(train)), vectorizer.transform(view(held_out))
+    x_NV, held_out_NV = vectorizer.fit_transform(texts(train)), vectorizer.transform(texts(held_out))
     if ratio:
-        scale = sparse.diags(log_count_ratio(x_NV, train.labels))
+        # log p(n-gram | class 1) - log p(n-gram | class 0), with add-one smoothing
+        counts_KV = np.stack([np.asarray(x_NV[train.labels == k].sum(axis=0)).ravel() + 1 for k in (0, 1)])
+        log_KV = np.log(counts_KV / counts_KV.sum(axis=1, keepdims=True))
+        scale = sparse.diags(log_KV[1] - log_KV[0])
         x_NV, held_out_NV = x_NV @ scale, held_out_NV @ scale
     model = LogisticRegressionCV(
-        Cs=STRENGTHS,
-        cv=4,
-        solver="liblinear",
-        l1_ratios=(0,),
-        scoring="accuracy",
+        Cs=STRENGTHS, cv=4, solver="liblinear", l1_ratios=(0,), scoring="accuracy",
         use_legacy_attributes=False,
-    )
+    )  # fmt: skip
     return model.fit(x_NV, train.labels).predict(held_out_NV)
-
-
-def log_count_ratio(x_NV: sparse.spmatrix, labels_N: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(V,) log p(n-gram | class 1) - log p(n-gram | class 0), with add-one smoothing."""
-    counts_KV = np.stack([np.asarray(x_NV[labels_N == k].sum(axis=0)).ravel() + 1 for k in (0, 1)])
-    log_KV = np.log(counts_KV / counts_KV.sum(axis=1, keepdims=True))
-    return log_KV[1] - log_KV[0]
 
 
 def ngrams(
@@ -173,9 +163,9 @@ def padded(rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 METHODS: dict[str, Method] = {
-    "TF-IDF of words, logistic regression": functools.partial(regression, words, False),
-    "TF-IDF of subwords, logistic regression": functools.partial(regression, subwords, False),
-    "log-count ratios of subwords, logistic regression": functools.partial(regression, subwords, True),
+    "TF-IDF of words, logistic regression": functools.partial(regression, subwords=False),
+    "TF-IDF of subwords, logistic regression": regression,
+    "log-count ratios of subwords, logistic regression": functools.partial(regression, ratio=True),
     "ngram_classifier": ngrams,
     "without the weights s": functools.partial(ngrams, weighted=False),
     "unigrams": functools.partial(ngrams, order=1),

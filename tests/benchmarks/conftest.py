@@ -39,5 +39,4 @@ def settings(tmp_path_factory):
         block_tokens=16,
         lm_updates=4,
         lm_warm_up=1,
-        limit=120.0,
     )

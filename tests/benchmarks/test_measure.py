@@ -140,11 +140,12 @@ def test_peers_do_not_get_our_variables(settings, tmp_path, monkeypatch):
 
 def test_who_takes_too_long_is_stopped_with_its_children(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "GRACE_SECONDS", 5)
+    monkeypatch.setattr(measure, "LIMIT_SECONDS", 1.0)
     pid = tmp_path / "pid"
     slow = ("sh", "-c", f"sleep 300 & echo $! > {pid}; wait")
     start = time.monotonic()
     with pytest.raises(UserError, match=r"\b1 s\b"):
-        execute(Contender("slow", slow), replace(settings, limit=1.0), "log")
+        execute(Contender("slow", slow), settings, "log")
     assert time.monotonic() - start < 20
     assert is_gone(int(pid.read_text()))
 

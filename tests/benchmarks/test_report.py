@@ -1,5 +1,4 @@
 import json
-import re
 
 import pytest
 
@@ -43,14 +42,6 @@ def test_the_table_has_a_row_for_each_contender(document):
     assert lines[3].startswith("| finetune | **ours** | 150 ms | 135 ms to 180 ms | 4.00 |")
     assert lines[5].endswith("|  |  |  |  | not installed |")
     assert {line.count("|") for line in lines} == {len(report.COLUMNS) + 1}
-
-
-def test_requests_have_a_rate_percentiles_and_errors(document):
-    document["benchmarks"][0]["contenders"] = [
-        row("ours", 0.2, 1.0, requests_per_second=321.04, p50=0.19, p95=0.4, errors=3)
-    ]
-    remark = report.markdown(document).splitlines()[4].split("|")[-2]
-    assert re.findall(r"[\d.]+", remark) == ["321.0", "50", "190", "95", "400", "3"]
 
 
 def test_the_conclusion_names_the_first_and_the_best_of_the_others(document):
@@ -107,7 +98,7 @@ def test_capabilities_are_the_first_cpus(tmp_path):
     [
         (["finetone"], ["finetone", "floor", "finetune"]),
         (["--rounds", "0"], ["--rounds", "0"]),
-        (["--updates", "11"], ["--updates", "12"]),
+        (["--updates", "2"], ["--updates", "3"]),
         (["--size", "huge"], ["--size", "huge", "base"]),
         (["--batch-size", "0"], ["--batch-size", "0"]),
     ],
@@ -157,10 +148,3 @@ def test_a_contender_of_ours_that_fails_shows_in_the_exit_code(measured, tmp_pat
     rows = document["benchmarks"][0]["contenders"]
     rows[1] = {"contender": "ours", "ours": True, "problem": "crashed", "note": ""}
     assert main(words) == 1
-
-
-def test_help_lists_the_comparisons(capsys):
-    with pytest.raises(SystemExit):
-        parse_args(["--help"])
-    shown = capsys.readouterr().out
-    assert all(f"  {name} " in shown for name in COMPARISONS)

@@ -15,12 +15,12 @@ import errno
 import logging
 import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from roberta_small.analysis.read.layout import Name, Pattern, name_run, plain_subset, split_subset, strip
 from roberta_small.common import manifest
@@ -81,25 +81,44 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
         if file.kind == "json":
             subset, parts = None, list(file.parts)
         name = None
-        if (folder := _with_manifest(file, manifests)) is None:
+        parents = ("/".join(file.parts[:end]) for end in range(len(file.parts), 0, -1))
+        folder = next((parent for parent in parents if parent in manifests), None)
+        if folder is None:
             if pattern is None:
                 name = name_run(parts)
-            elif (named := _apply(pattern, file, parts)) is not None:
-                name, subset = named[0], named[1] or subset
             else:
-                unmatched.append(file)
-                continue
+                if file.kind == "csv":
+                    exported, _ = export_name(os.path.basename(file.path))
+                    named = pattern.name_export(exported, os.path.dirname(file.path))
+                else:
+                    named = pattern.name("/".join(file.parts if pattern.has_subset else strip(parts)))
+                if named is None:
+                    unmatched.append(file)
+                    continue
+                name, subset = named[0], named[1] or subset
             folder = name.folder
         elif subset is not None and len("/".join(parts)) < len(folder):
             subset = None  # the run's own folder has the name of a subset
         logs.setdefault((folder, name), []).append(Log(Path(file.path), file.kind, subset))
-    if pattern is not None:
-        _warn_of_unmatched(unmatched, pattern, any_matched=bool(logs))
-    absolute = str(root.resolve())
-    found = [
-        Found(_as_given(folder, root, absolute), name, _plain_subsets(logs[folder, name]))
-        for folder, name in sorted(logs, key=lambda key: key[0])
-    ]
+    if pattern is not None and unmatched:
+        if not logs:
+            raise UserError(
+                f"--pattern '{pattern.text}': matches no log; the first log is {unmatched[0].path} "
+                f"({'/'.join(unmatched[0].parts)})"
+            )
+        logger.warning(
+            "%d logs excluded because they do not match the pattern '%s'; the first: %s",
+            len(unmatched), pattern.text, unmatched[0].path,
+        )  # fmt: skip
+    found = []
+    absolute = root.resolve()
+    for (folder, name), own in sorted(logs.items(), key=lambda item: item[0][0]):
+        inside = Path(folder).is_relative_to(absolute)
+        path = root / os.path.relpath(folder, absolute) if inside else Path(folder)  # relative if root is
+        subsets = {log.subset for log in own if log.subset}
+        usual = [log.subset and escaped(plain_subset(log.subset, subsets)) for log in own]
+        renamed = tuple(replace(log, subset=subset) for log, subset in zip(own, usual, strict=True))
+        found.append(Found(path, name, renamed))
     return _prefer_events(found)
 
 
@@ -112,10 +131,17 @@ def _walk(root: Path) -> tuple[list[_File], set[str]]:
         if manifest.NAME in inside:
             manifests.add(here)
         for name in inside:
-            if (kind := _kind(folder, name)) is not None:
-                files.append(
-                    _File(os.path.join(folder, name), kind, tuple(_describe(here, name, kind).split("/")))
-                )
+            path = os.path.join(folder, name)
+            kind: Kind
+            if "tfevents" in name:
+                kind = "events"
+            elif EXPORT.fullmatch(name):
+                kind = "csv"
+            elif name.endswith(".log") and _has_json_lines(path):
+                kind = "json"
+            else:
+                continue
+            files.append(_File(path, kind, tuple(_describe(here, name, kind).split("/"))))
     return files, manifests
 
 
@@ -127,22 +153,35 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
     about links without a target and logs that are no regular files. Raises `UserError` for a folder that
     cannot be read.
     """
-    seen: set[tuple[int, int]] = set()
-    starts, broken, special = [str(root)], [], []
-    while starts:
-        links = []
-        for start in starts:
-            left = [start]
-            while left:
-                folder = left.pop()
-                if (inside := _enter(folder, seen)) is None:
+    seen: set[tuple[int, int]] = set()  # device and inode, which are the same for all paths of a folder
+    broken: list[str] = []
+    special: list[str] = []  # pipes, sockets and devices, which would block a reader
+    left, links = [str(root)], deque[str]()
+    while left or links:
+        folder = left.pop() if left else links.popleft()
+        folders: list[str] = []
+        files: list[str] = []
+        with readable():
+            try:
+                state = os.stat(folder)
+                if (place := (state.st_dev, state.st_ino)) in seen:
                     continue
-                left += [os.path.join(folder, name) for name in reversed(inside.folders)]
-                links += [os.path.join(folder, name) for name in inside.links]
-                broken += [os.path.join(folder, name) for name in inside.broken]
-                special += [os.path.join(folder, name) for name in inside.special if _looks_like_log(name)]
-                yield folder, inside.files
-        starts = links
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile
+                continue
+            seen.add(place)
+            for entry in entries:
+                name = entry.name
+                if is_broken := entry.is_symlink() and _is_broken(entry.path):
+                    broken.append(entry.path)
+                if is_broken or entry.is_file() or name == manifest.NAME:  # a manifest is never skipped
+                    files.append(name)
+                elif entry.is_dir():
+                    (links if entry.is_symlink() else folders).append(entry.path)
+                elif "tfevents" in name or name.endswith(".log") or EXPORT.fullmatch(name):
+                    special.append(entry.path)
+        left += reversed(folders)
+        yield folder, files
     if broken:
         logger.warning("%s without a target: %s", count(len(broken), "link"), enumerate_some(broken))
     if special:
@@ -150,49 +189,6 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
             "%s skipped, not a regular file (a pipe, a device): %s",
             count(len(special), "log"), enumerate_some(special),
         )  # fmt: skip
-
-
-class _Inside(NamedTuple):
-    """The sorted names in a folder."""
-
-    folders: list[str]
-    links: list[str]
-    """Symbolic links to folders."""
-    files: list[str]
-    """Regular files, and broken links."""
-    special: list[str]
-    """Pipes, sockets and devices, which would block a reader."""
-    broken: list[str]
-    """Symbolic links without a target."""
-
-
-def _enter(folder: str, seen: set[tuple[int, int]]) -> _Inside | None:
-    """The names in a folder, which is added to `seen`; None if it is in `seen` or was deleted meanwhile.
-
-    Folders in `seen` are identified by device and inode, which are the same for all their paths.
-    """
-    inside = _Inside([], [], [], [], [])
-    with readable():
-        try:
-            state = os.stat(folder)
-            if (state.st_dev, state.st_ino) in seen:
-                return None
-            seen.add((state.st_dev, state.st_ino))
-            entries = list(os.scandir(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        for entry in entries:
-            if broken := entry.is_symlink() and _is_broken(entry.path):
-                inside.broken.append(entry.name)
-            if broken or entry.is_file() or entry.name == manifest.NAME:  # a manifest is never skipped
-                inside.files.append(entry.name)
-            elif entry.is_dir():
-                (inside.links if entry.is_symlink() else inside.folders).append(entry.name)
-            else:
-                inside.special.append(entry.name)
-    for names in inside:
-        names.sort()
-    return inside
 
 
 def _is_broken(link: str) -> bool:
@@ -224,20 +220,6 @@ def readable() -> Iterator[None]:
         raise UserError(
             f"{error.filename}: cannot be read ({error.strerror}); {remedy} out of the folder of the runs"
         ) from None
-
-
-def _looks_like_log(name: str) -> bool:
-    return "tfevents" in name or name.endswith(".log") or EXPORT.fullmatch(name) is not None
-
-
-def _kind(folder: str, name: str) -> Kind | None:
-    if "tfevents" in name:
-        return "events"
-    if EXPORT.fullmatch(name):
-        return "csv"
-    if name.endswith(".log") and _has_json_lines(os.path.join(folder, name)):
-        return "json"
-    return None
 
 
 def _has_json_lines(path: str) -> bool:
@@ -273,53 +255,8 @@ def _describe(folder: str, name: str, kind: Kind) -> str:
     return folder if kind == "events" or UNTITLED_LOG.fullmatch(stem) else f"{folder}/{stem}"
 
 
-def _with_manifest(file: _File, manifests: set[str]) -> str | None:
-    """The nearest parent folder with a manifest, or None."""
-    for end in range(len(file.parts), 0, -1):
-        if (folder := "/".join(file.parts[:end])) in manifests:
-            return folder
-    return None
-
-
-def _apply(pattern: Pattern, file: _File, parts: Sequence[str]) -> tuple[Name, str | None] | None:
-    if file.kind == "csv":
-        run, _ = export_name(os.path.basename(file.path))
-        return pattern.name_export(run, os.path.dirname(file.path))
-    return pattern.name("/".join(file.parts if pattern.has_subset else strip(parts)))
-
-
-def _plain_subsets(logs: Sequence[Log]) -> tuple[Log, ...]:
-    """The logs of a run with the usual names of their subsets, see `plain_subset`."""
-    siblings = {log.subset for log in logs if log.subset}
-    return tuple(
-        replace(log, subset=escaped(plain_subset(log.subset, siblings))) if log.subset else log
-        for log in logs
-    )
-
-
-def _warn_of_unmatched(unmatched: Sequence[_File], pattern: Pattern, any_matched: bool) -> None:
-    if not unmatched:
-        return
-    if not any_matched:
-        raise UserError(
-            f"--pattern '{pattern.text}': matches no log; the first log is {unmatched[0].path} "
-            f"({'/'.join(unmatched[0].parts)})"
-        )
-    logger.warning(
-        "%d logs excluded because they do not match the pattern '%s'; the first: %s",
-        len(unmatched), pattern.text, unmatched[0].path,
-    )  # fmt: skip
-
-
-def _as_given(folder: str, root: Path, absolute: str) -> Path:
-    """The folder as a path below `root`: relative if `root` is relative."""
-    inside = folder == absolute or folder.startswith(absolute + "/")
-    return root / os.path.relpath(folder, absolute) if inside else Path(folder)
-
-
-def _prefer_events(found: Iterable[Found]) -> list[Found]:
+def _prefer_events(found: Sequence[Found]) -> list[Found]:
     """Exclude exports and JSON logs of runs with event files: in or below the folder, or of the same name."""
-    found = list(found)
     with_events = [run for run in found if any(log.kind == "events" for log in run.logs)]
     names = {(run.name.arm, run.name.init, run.name.seed) for run in with_events if run.name}
     around = {parent for run in with_events for parent in (run.folder, *run.folder.parents)}

@@ -1,22 +1,21 @@
 """TensorBoard event files -> scalars, without TensorFlow or torch.
 
-Each record of an event file (`tfrecord`) is an `Event` protocol buffer. Nearly all are scalars in the same
-encoding (https://protobuf.dev/programming-guides/encoding/), which `decode_plain` decodes for many events at
-once; the others are decoded by protobuf. In this order,
+Each record of an event file (`tfrecord`) is an `Event` protocol buffer. Nearly all are scalars of torch or
+TensorFlow 1, which are encoded as follows (https://protobuf.dev/programming-guides/encoding/):
 
-    09  wall time (8 bytes)           Event.wall_time
-    10  step (1 to 10 bytes)          Event.step, absent where it is 0
-    2a  length  0a  length            Event.summary, its only value
-        0a  length  tag                   Summary.Value.tag
-        the number                        as one of `LAYOUTS`
+    09  wall time (8 bytes)      Event.wall_time
+    10  step (1 to 10 bytes)     Event.step, absent where it is 0
+    head                         the beginning of Event.summary: lengths, tag and 15
+    value (4 bytes)              Event.summary.value[0].simple_value
 
-Lengths are below 128 and so one byte long. An event with any other byte is left to protobuf.
+A log has as many heads as tags. So each head is parsed by protobuf once, and such events are decoded for many
+records at once, several times as fast as by protobuf, which decodes all other events.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +32,10 @@ from roberta_small.analysis.read.tfrecord import HEADER_BYTES, Records, read_rec
 
 BATCH_BYTES = 1 << 21
 """Size of the chunks in memory, unless a single record is longer."""
-SHORTEST = 20
-STEP_BYTES = 5  # steps below 2^35
-SCALARS_PLUGIN = b"J\x0b\n\t\n\x07scalars"  # Summary.Value.metadata
+WALL_TIME, STEP, SIMPLE_VALUE = 0x09, 0x10, 0x15
+"""The bytes before these fields: number and type."""
+STEP_BYTES = 5
+"""Longest step that is decoded without protobuf: below 2^35."""
 
 
 class Scalar(NamedTuple):
@@ -65,13 +65,23 @@ def read_scalars(path: str | os.PathLike[str]) -> list[Scalar]:
     ]
 
 
+class _Chunk(NamedTuple):
+    """Consecutive bytes of a file from `offset`, with their records."""
+
+    file: int
+    offset: int
+    content: bytes
+    records: Records
+
+
 def read_event_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:
     """The scalars of these files in batches; `checks` has one entry per file, which is updated.
 
     Tags are numbered in `tags` without a subset: `(None, tag)`.
     """
-    numbers = _TagNumbers(tags)
-    batch = _Batch()
+    heads = _Heads(tags)
+    batch: list[_Chunk] = []
+    size = 0
     shown = tqdm(paths, desc="reading", unit="file", delay=1, leave=False, disable=None)
     for file, path in enumerate(shown):
         with open(path, "rb", buffering=0) as stream:
@@ -84,99 +94,98 @@ def read_event_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogChec
                 content += chunk
                 records = read_records(content, left)
                 checks[file].add(records, offset)
-                batch.add(file, offset, content, records)
+                if records.begins:
+                    batch.append(_Chunk(file, offset, content, records))
+                    size += len(content)
                 offset, content = offset + records.done, content[records.done :]
-                if batch.size >= BATCH_BYTES:
-                    yield batch.decode(numbers, checks)
-                    batch = _Batch()
-    yield batch.decode(numbers, checks)
+                if size >= BATCH_BYTES:
+                    yield _decode(batch, heads, checks)
+                    batch, size = [], 0
+    yield _decode(batch, heads, checks)
 
 
-class _TagNumbers(dict[bytes, int]):
-    """Bytes of a tag -> its number, -1 if they are not UTF-8."""
+class _Heads(dict[bytes, int]):
+    """Head of an event (see the top of this module) -> number of its tag, -1 for other bytes."""
 
     def __init__(self, tags: Tags) -> None:
         super().__init__()
         self.tags = tags
 
-    def __missing__(self, tag: bytes) -> int:
+    def __missing__(self, head: bytes) -> int:
+        data = bytes([WALL_TIME]) + b"\1" * 8 + head + b"\1" * 4
+        self[head] = -1
         try:
-            self[tag] = self.tags[None, tag.decode()]
-        except UnicodeDecodeError:
-            self[tag] = -1
-        return self[tag]
+            event = Event.FromString(data)
+        except DecodeError:
+            return -1
+        for value in event.summary.value:
+            # If protobuf writes the same bytes, they contain nothing else and no field twice.
+            summary = Summary(value=[Summary.Value(tag=value.tag, simple_value=value.simple_value)])
+            if Event(wall_time=event.wall_time, summary=summary).SerializeToString() == data:
+                self[head] = self.tags[None, value.tag]
+        return self[head]
 
 
-class _Batch:
-    """Records of several files, or of a chunk of one, which are decoded together."""
+def _decode(chunks: Sequence[_Chunk], heads: _Heads, checks: Sequence[LogCheck]) -> Scalars:
+    """All scalars of N records, in their order; records that are not events count as corrupt."""
+    content = b"".join(chunk.content for chunk in chunks)
+    starts_C = np.cumsum([0, *(len(chunk.content) for chunk in chunks)])
+    chunk_N = np.repeat(np.arange(len(chunks)), np.array([len(c.records.begins) for c in chunks], int))
+    begin_N = starts_C[chunk_N] + np.array([begin for c in chunks for begin in c.records.begins], int)
+    end_N = starts_C[chunk_N] + np.array([end for c in chunks for end in c.records.ends], int)
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.contents: list[bytes] = []
-        self.files: list[int] = []
-        self.counts: list[int] = []
-        self.shifts: list[int] = []
-        """File offset minus position in the concatenated contents."""
-        self.begins: list[np.ndarray] = []
-        self.ends: list[np.ndarray] = []
+    bytes_B = np.frombuffer(content, np.uint8)
+    step_N, head_N = _steps(bytes_B, begin_N + 9)
+    good_N = (step_N >= 0) & (bytes_B[begin_N] == WALL_TIME) & (bytes_B[end_N - 5] == SIMPLE_VALUE)
+    tag_N = np.full(len(begin_N), -1, np.int32)
+    places = zip(head_N[good_N].tolist(), (end_N[good_N] - 4).tolist(), strict=True)
+    tag_N[good_N] = [heads[content[start:stop]] for start, stop in places]
+    rows = np.flatnonzero(tag_N >= 0)
+    wall_time = bytes_B[begin_N[rows, None] + np.arange(1, 9)].view("<f8")[:, 0]
+    value = bytes_B[end_N[rows, None] + np.arange(-4, 0)].view("<f4")[:, 0]
+    with np.errstate(invalid="ignore"):  # signaling NaNs
+        columns = [rows, wall_time, step_N[rows], tag_N[rows], value.astype(float)]
 
-    def add(self, file: int, offset: int, content: bytes, records: Records) -> None:
-        """Add the records of a chunk that begins at `offset` of the file."""
-        if not records.begins:
-            return
-        self.contents.append(content)
-        self.files.append(file)
-        self.counts.append(len(records.begins))
-        self.shifts.append(offset - self.size)
-        self.begins.append(np.array(records.begins) + self.size)
-        self.ends.append(np.array(records.ends) + self.size)
-        self.size += len(content)
-
-    def decode(self, numbers: _TagNumbers, checks: Sequence[LogCheck]) -> Scalars:
-        """All scalars, in the order of the records; records that are not events count as corrupt."""
-        if not self.begins:
-            return concatenate([])
-        content = b"".join(self.contents)
-        begins_N, ends_N = np.concatenate(self.begins), np.concatenate(self.ends)
-        file_N = np.repeat(np.array(self.files, np.int32), self.counts)
-        shift_N = np.repeat(self.shifts, self.counts)
-        plain = decode_plain(content, begins_N, ends_N, numbers.__getitem__)
-        others = np.ones(len(begins_N), bool)
-        others[plain.which] = False
-        rows: list[tuple[int, float, int, int, float]] = []
-        for record in np.flatnonzero(others).tolist():
-            try:
-                event = Event.FromString(content[begins_N[record] : ends_N[record]])
-                rows.extend((record, *row) for row in _event_scalars(event, numbers.tags))
-            except (DecodeError, ValueError):
-                offset = int(begins_N[record] + shift_N[record]) - HEADER_BYTES
-                checks[file_N[record]].reject(offset)
-        if not rows:
-            return scalars(file_N[plain.which], *plain[1:])
-        columns = [np.concatenate(pair) for pair in zip(plain, zip(*rows, strict=True), strict=True)]
+    others: list[tuple[int, float, int, int, float]] = []
+    for row in np.flatnonzero(tag_N < 0).tolist():
+        try:
+            event = Event.FromString(content[begin_N[row] : end_N[row]])
+            others.extend((row, *scalar) for scalar in _event_scalars(event, heads.tags))
+        except (DecodeError, ValueError):
+            chunk, place = chunks[chunk_N[row]], begin_N[row] - starts_C[chunk_N[row]]
+            checks[chunk.file].reject(chunk.offset + int(place) - HEADER_BYTES)
+    if others:
+        columns = [np.concatenate(pair) for pair in zip(columns, zip(*others, strict=True), strict=True)]
         order = np.argsort(columns[0], kind="stable")
-        which_N, *columns = (column[order] for column in columns)
-        return scalars(file_N[which_N.astype(np.int64)], *columns)
+        columns = [column[order] for column in columns]
+    file_C = np.array([chunk.file for chunk in chunks], np.int32)
+    return scalars(file_C[chunk_N[columns[0]]], *columns[1:])
 
 
-def _event_scalars(event: Event, tags: Tags) -> list[tuple[float, int, int, float]]:
+def _steps(bytes_B: np.ndarray, place_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The steps at these positions, -1 for a longer one than `STEP_BYTES`, and the positions after them."""
+    stepped_N = bytes_B.take(place_N, mode="clip") == STEP
+    continues_N, step_N = stepped_N, np.zeros_like(place_N)
+    for shift in range(0, 7 * STEP_BYTES, 7):
+        place_N = place_N + continues_N
+        byte_N = bytes_B.take(place_N, mode="clip").astype(int)
+        step_N |= np.where(continues_N, (byte_N & 0x7F) << shift, 0)
+        continues_N = continues_N & (byte_N >= 0x80)
+    return np.where(continues_N, -1, step_N), place_N + stepped_N
+
+
+def _event_scalars(event: Event, tags: Tags) -> Iterator[tuple[float, int, int, float]]:
     """(wall time, step, tag number, value) of each scalar of an event, or of the mark of a restart."""
     if event.HasField("session_log") and event.session_log.status == SessionLog.START:
-        return [(event.wall_time, event.step, tags[None, START], float("nan"))]
-    numbers = [(value.tag, _number(value)) for value in event.summary.value]
-    return [
-        (event.wall_time, event.step, tags[None, tag], number)
-        for tag, number in numbers
-        if number is not None
-    ]
-
-
-def _number(value: Summary.Value) -> float | None:
-    """The scalar in a summary value, a float or a tensor; None for other values."""
-    kind = value.WhichOneof("value")
-    if kind == "simple_value":
-        return value.simple_value
-    return tensor_number(value.tensor) if kind == "tensor" else None
+        yield event.wall_time, event.step, tags[None, START], float("nan")
+        return
+    for value in event.summary.value:
+        kind = value.WhichOneof("value")
+        number = value.simple_value if kind == "simple_value" else None
+        if kind == "tensor":
+            number = tensor_number(value.tensor)
+        if number is not None:
+            yield event.wall_time, event.step, tags[None, value.tag], number
 
 
 # Data type -> the field with its numbers, and their dtype in `tensor_content`.
@@ -216,113 +225,3 @@ def tensor_number(tensor: TensorProto) -> float | None:
     if tensor.dtype == DataType.DT_BFLOAT16:
         number = (np.uint32(number) << np.uint32(16)).view(np.float32)  # the upper half of a float32
     return float(number)
-
-
-class Layout(NamedTuple):
-    """The encoding of the number after the tag, between constant bytes."""
-
-    before: bytes
-    dtype: str
-    after: bytes = b""
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return len(self.before) + np.dtype(self.dtype).itemsize + len(self.after)
-
-
-LAYOUTS = (
-    Layout(b"\x15", "<f4"),  # simple_value: torch, TensorFlow 1
-    Layout(b"B\x08\x08\x01*\x04", "<f4", SCALARS_PLUGIN),  # tensor, float_val: torch's new_style
-    Layout(b"B\n\x08\x01\x12\x00*\x04", "<f4", SCALARS_PLUGIN),  # with a shape: TensorFlow 2
-    Layout(b'B\n\x08\x01\x12\x00"\x04', "<f4", SCALARS_PLUGIN),  # tensor_content: tf.make_tensor_proto
-)
-
-
-class PlainScalars(NamedTuple):
-    """The M decoded events, arrays of shape (M,); `which` are their ascending positions."""
-
-    which: np.ndarray
-    wall_time: np.ndarray
-    step: np.ndarray
-    tag: np.ndarray
-    value: np.ndarray
-
-
-def decode_plain(
-    content: bytes, begins_N: np.ndarray, ends_N: np.ndarray, tag_number: Callable[[bytes], int]
-) -> PlainScalars:
-    """Decode the events `content[begin:end]` that are scalars in the usual encoding.
-
-    `tag_number` returns the number of a tag, negative if it is not UTF-8; such events are skipped.
-    """
-    bytes_B = np.frombuffer(content, np.uint8)
-    which_M = np.flatnonzero(ends_N - begins_N >= SHORTEST)
-
-    def byte(place: np.ndarray) -> np.ndarray:
-        return bytes_B.take(place, mode="clip").astype(np.int64)
-
-    def keep(good: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-        return columns if good.all() else tuple(column[good] for column in columns)
-
-    begin_M, end_M = begins_N[which_M], ends_N[which_M]
-    step_M, summary_M = _steps(byte, begin_M)
-    left_M = end_M - summary_M
-    good = (byte(begin_M) == 0x09) & (byte(summary_M) == 0x2A) & (left_M < 128)
-    good &= (byte(summary_M + 1) == left_M - 2) & (byte(summary_M + 2) == 0x0A)
-    good &= (byte(summary_M + 3) == left_M - 4) & (byte(summary_M + 4) == 0x0A)
-    tag_end_M = summary_M + 6 + byte(summary_M + 5)
-    good &= tag_end_M < end_M
-    which_M, begin_M, end_M, step_M, tag_M, tag_end_M = keep(
-        good, which_M, begin_M, end_M, step_M, summary_M + 6, tag_end_M
-    )
-    value_M, good = _values(bytes_B, tag_end_M, end_M)
-    which_M, begin_M, step_M, value_M, tag_M, tag_end_M = keep(
-        good, which_M, begin_M, step_M, value_M, tag_M, tag_end_M
-    )
-    numbers = [
-        tag_number(content[start:stop])
-        for start, stop in zip(tag_M.tolist(), tag_end_M.tolist(), strict=True)
-    ]
-    tag_M = np.array(numbers, np.int32)
-    wall_time_M = _numbers_at(bytes_B, begin_M + 1, "<f8")
-    return PlainScalars(*keep(tag_M >= 0, which_M, wall_time_M, step_M, tag_M, value_M))
-
-
-def _steps(byte: Callable[[np.ndarray], np.ndarray], begin_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The steps, and the positions after them; after a step that is too long there is no valid summary."""
-    place_M = begin_M + 9
-    has_step_M = byte(place_M) == 0x10
-    place_M = place_M + has_step_M
-    continues_M, step_M = has_step_M, np.zeros_like(begin_M)
-    for shift in range(0, 7 * STEP_BYTES, 7):
-        byte_M = byte(place_M)
-        step_M |= np.where(continues_M, (byte_M & 0x7F) << shift, 0)
-        place_M = place_M + continues_M
-        continues_M = continues_M & (byte_M >= 0x80)
-        if not continues_M.any():
-            break
-    return step_M, np.where(continues_M, begin_M, place_M)
-
-
-def _values(bytes_B: np.ndarray, begin_M: np.ndarray, end_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers in bytes `begin` to `end`, and whether each has a known layout."""
-    value_M, good_M = np.zeros(len(begin_M)), np.zeros(len(begin_M), bool)
-    sizes_M = end_M - begin_M
-    for layout in LAYOUTS:
-        rows = np.flatnonzero(sizes_M == layout.size)
-        for constant, place_M in (
-            (layout.before, begin_M),
-            (layout.after, end_M - len(layout.after)),
-        ):
-            for offset, expected in enumerate(constant):
-                rows = rows[bytes_B[place_M[rows] + offset] == expected]
-        with np.errstate(invalid="ignore"):  # signaling NaNs
-            value_M[rows] = _numbers_at(bytes_B, begin_M[rows] + len(layout.before), layout.dtype)
-        good_M[rows] = True
-    return value_M, good_M
-
-
-def _numbers_at(bytes_B: np.ndarray, place_M: np.ndarray, dtype: str) -> np.ndarray:
-    """The numbers of `dtype` at these positions."""
-    return bytes_B[place_M[:, None] + np.arange(np.dtype(dtype).itemsize)].view(dtype)[:, 0]

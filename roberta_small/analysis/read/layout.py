@@ -155,7 +155,14 @@ class Pattern:
         for word in WORD.finditer(self.text.strip("/")):
             kind = word.lastgroup
             if kind == "field":
-                parts.append(self._field(word["field"]))
+                name = word["field"]
+                if name not in FIELDS:
+                    known = ", ".join(f"{{{field}}}" for field in FIELDS)
+                    raise UserError(f"--pattern '{self.text}': unknown field '{{{name}}}'; use {known}")
+                if name in self.fields:
+                    raise UserError(f"--pattern '{self.text}': '{{{name}}}' occurs twice; replace one by *")
+                self.fields.append(name)
+                parts.append(f"(?P<{name}>{FIELDS[name]})")
             elif kind == "wild":
                 parts.append(WILD[word["wild"]])
             elif kind == "slash":
@@ -167,12 +174,3 @@ class Pattern:
         if not self.fields:
             raise UserError(f"--pattern '{self.text}': no field such as {{seed}}; {EXAMPLE}")
         return re.compile("".join(parts), re.DOTALL)
-
-    def _field(self, name: str) -> str:
-        if name not in FIELDS:
-            known = ", ".join(f"{{{field}}}" for field in FIELDS)
-            raise UserError(f"--pattern '{self.text}': unknown field '{{{name}}}'; use {known}")
-        if name in self.fields:
-            raise UserError(f"--pattern '{self.text}': '{{{name}}}' occurs twice; replace one by *")
-        self.fields.append(name)
-        return f"(?P<{name}>{FIELDS[name]})"

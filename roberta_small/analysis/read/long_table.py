@@ -101,9 +101,14 @@ def read_runs(runs: Iterable[LoggedRun], accuracies: Scale = "auto") -> pd.DataF
     runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
     tags = Tags()
     rows = _rows(runs, _read_logs(runs, tags), tags)
-    _check_scalars(runs, rows)
-    rows = _in_percent(runs, rows, accuracies)
-    return _frame(runs, rows)
+    if not len(rows.run):
+        raise UserError("no scalars in the logs of any run; train with --tensorboard-logdir")
+    for run, scalars in zip(runs, np.bincount(rows.run, minlength=len(runs)), strict=True):
+        if run.finished and not scalars:
+            raise UserError(
+                f"{run.folder}: a finished run without scalars; delete the folder and run it again"
+            )
+    return _frame(runs, _in_percent(runs, rows, accuracies))
 
 
 class Rows(NamedTuple):
@@ -143,7 +148,8 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
     tag_names = [split_tag(tag) if subset is None else (subset, tag) for subset, tag in tags]
     subsets = sorted({log.subset for _, log in logs if log.subset} | {subset for subset, _ in tag_names})
     metrics = sorted({tag for _, tag in tags} | {metric for _, metric in tag_names})
-    subset_of, metric_of = _positions(subsets), _positions(metrics)
+    subset_of = {subset: position for position, subset in enumerate(subsets)}
+    metric_of = {metric: position for position, metric in enumerate(metrics)}
     run_F = np.array([run for run, _ in logs], np.int64)
     subset_F = np.array([subset_of[log.subset] if log.subset else -1 for _, log in logs], np.int64)
     subset_T = np.array([subset_of[subset] for subset, _ in tag_names], np.int64)
@@ -185,20 +191,6 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
     )
 
 
-def _positions(names: Sequence[str]) -> dict[str, int]:
-    return {name: position for position, name in enumerate(names)}
-
-
-def _check_scalars(runs: Sequence[LoggedRun], rows: Rows) -> None:
-    if not len(rows.run):
-        raise UserError("no scalars in the logs of any run; train with --tensorboard-logdir")
-    for run, scalars in zip(runs, np.bincount(rows.run, minlength=len(runs)), strict=True):
-        if run.finished and not scalars:
-            raise UserError(
-                f"{run.folder}: a finished run without scalars; delete the folder and run it again"
-            )
-
-
 def _in_percent(runs: Sequence[LoggedRun], rows: Rows, accuracies: Scale) -> Rows:
     """Convert accuracies that were logged as fractions to percent: Transformers logs 0.59, fairseq 59.
 
@@ -229,15 +221,14 @@ def _in_percent(runs: Sequence[LoggedRun], rows: Rows, accuracies: Scale) -> Row
 
 def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
-    subsets = [rows.subsets[position] for position in np.unique(rows.subset)]
-    position = _positions(rows.subsets)
-    valid, train = (position.get(name, -1) for name in (usual_or_only(SELECTING, subsets), "train"))
+    valid = usual_or_only(SELECTING, [rows.subsets[position] for position in np.unique(rows.subset)])
+    valid_S, train_S = (np.array([name == one for name in rows.subsets]) for one in (valid, "train"))
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": number_epochs(runs, rows.run, rows.step, rows.subset == valid, rows.subset == train),
+        "epoch": number_epochs(runs, rows.run, rows.step, valid_S[rows.subset], train_S[rows.subset]),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,
@@ -269,22 +260,30 @@ def number_epochs(
     epoch_N = np.ones(len(step_N), np.int64)
     starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
     rows_R = [slice(start, stop) for start, stop in zip(starts_R, stops_R, strict=True)]
-    own_R = [
-        _epoch_ends(run, np.unique(step_N[rows][valid_N[rows]]), np.unique(step_N[rows][train_N[rows]]))
-        for run, rows in zip(runs, rows_R, strict=True)
-    ]
+    own_R = []
+    for run, rows in zip(runs, rows_R, strict=True):
+        validations = np.unique(step_N[rows][valid_N[rows]])
+        train = np.unique(step_N[rows][train_N[rows]])
+        # A run that validates within epochs has validations that are not in `train`.
+        in_train = len(validations) and np.isin(validations, train).all()
+        own_R.append(train if in_train and run.status != NO_MANIFEST else validations)
     gaps: list[str] = []
     unrelated: list[str] = []
-    for group in _groups(runs):
+    groups: dict[tuple[str, str], list[int]] = {}
+    for position, run in enumerate(runs):
+        groups.setdefault((run.arm, run.init), []).append(position)
+    for (arm, init), group in groups.items():
         grids = [own_R[run] for run in group if len(own_R[run])]
         shared = shared_grid(grids)
         if shared is None and len({steps.tobytes() for steps in grids}) > 1:
-            unrelated.append(f"{runs[group[0]].arm}/{runs[group[0]].init}")
-        for run in group:
-            steps = own_R[run] if shared is None else shared
-            epoch_N[rows_R[run]] += np.searchsorted(steps, step_N[rows_R[run]], side="left")
-            if len(missing := _missing(own_R[run], steps)):
-                gaps.append(f"{runs[run].name} at step {enumerate_some(map(str, missing))}")
+            unrelated.append(f"{arm}/{init}")
+        for position in group:
+            own, rows = own_R[position], rows_R[position]
+            steps = own if shared is None else shared
+            epoch_N[rows] += np.searchsorted(steps, step_N[rows], side="left")
+            missing = np.setdiff1d(steps[steps < own[-1]], own) if len(own) else own
+            if len(missing):
+                gaps.append(f"{runs[position].name} at step {enumerate_some(map(str, missing))}")
     if gaps:
         logger.warning(
             "%s without a validation that other runs of the group have; epochs are counted as in those: %s",
@@ -296,16 +295,6 @@ def number_epochs(
             count(len(unrelated), "group"), enumerate_some(unrelated),
         )  # fmt: skip
     return epoch_N
-
-
-def _epoch_ends(run: LoggedRun, validations: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """The steps at which epochs ended: validations, or all of `train` if a run of this project has more.
-
-    A run that validates within epochs has validations that are not in `train`.
-    """
-    if run.status == NO_MANIFEST or not len(validations) or not np.isin(validations, train).all():
-        return validations
-    return train
 
 
 def shared_grid(own_R: Sequence[np.ndarray]) -> np.ndarray | None:
@@ -322,15 +311,3 @@ def shared_grid(own_R: Sequence[np.ndarray]) -> np.ndarray | None:
         return union
     shared = all(2 * len(steps) > reached for steps, reached in zip(own_R, reached_R, strict=True))
     return union if shared else None
-
-
-def _groups(runs: Sequence[LoggedRun]) -> list[list[int]]:
-    groups: dict[tuple[str, str], list[int]] = {}
-    for position, run in enumerate(runs):
-        groups.setdefault((run.arm, run.init), []).append(position)
-    return list(groups.values())
-
-
-def _missing(own: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Steps of the grid before the last validation of a run at which it has no validation."""
-    return np.setdiff1d(grid[grid < own[-1]], own) if len(own) else grid[:0]

@@ -81,7 +81,15 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     if not runs:
         raise UserError(f"{root}: no logs in this folder (TensorBoard event files, ...); train first")
     runs.sort(key=lambda run: (run.arm, run.init, run.seed))
-    _check_unique(runs, root)
+    seen: dict[str, LoggedRun] = {}
+    for run in runs:
+        if (other := seen.setdefault(run.name, run)) is run:
+            continue
+        by_manifest = other.named_by == run.named_by == manifest.NAME
+        remedy = "" if by_manifest else f" or distinguish them, for example with {EXAMPLE}"
+        if len(names := _data_sets([other, run], root)) > 1:
+            remedy = f", specify {' or '.join(str(root / name) for name in names)}, or see `tables`"
+        raise UserError(f"{other.folder} and {run.folder} are both named {run.name}; move one away{remedy}")
     if len(names := _data_sets(runs, root)) > 1:
         logger.warning(
             "%s: the runs of several data sets are read as if they were of one (%s); see `tables`",
@@ -190,34 +198,14 @@ def _run(found: Found) -> LoggedRun:
         recipe=content["recipe"],
         seconds=content.get("seconds"),
         precision=content.get("precision"),
-        selected_by=_selecting_metric(content.get("recipe_flags")),
+        selected_by=flags_of(content.get("recipe_flags") or []).get("--best-checkpoint-metric", (None,))[-1],
         label_kind=kind_of(content.get(KIND, SINGLE_LABEL), found.folder / manifest.NAME).name,
         continued=bool(content.get("continued")),
         logs=found.logs,
     )
 
 
-def _selecting_metric(recipe_flags: list[str] | None) -> str | None:
-    flags = flags_of(recipe_flags or [])
-    return flags.get("--best-checkpoint-metric", (None,))[-1]
-
-
 def _data_sets(runs: Sequence[LoggedRun], root: Path) -> list[str]:
     """The data sets of the runs if `root` is the folder of a suite (`common.run`), else nothing."""
     paths = [run.folder.relative_to(root).parts for run in runs if run.named_by == manifest.NAME]
     return sorted({parts[0] for parts in paths if len(parts) == SUITE_DEPTH})
-
-
-def _check_unique(runs: Sequence[LoggedRun], root: Path) -> None:
-    seen: dict[str, LoggedRun] = {}
-    for run in runs:
-        if run.name in seen:
-            other = seen[run.name]
-            by_manifest = other.named_by == run.named_by == manifest.NAME
-            remedy = "" if by_manifest else f" or distinguish them, for example with {EXAMPLE}"
-            if len(names := _data_sets([other, run], root)) > 1:
-                remedy = f", specify {' or '.join(str(root / name) for name in names)}, or see `tables`"
-            raise UserError(
-                f"{other.folder} and {run.folder} are both named {run.name}; move one away{remedy}"
-            )
-        seen[run.name] = run

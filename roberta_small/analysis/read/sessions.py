@@ -68,8 +68,11 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     """
     found = Repeated()
     keep_N = ~logged.starts
-    clock_N = _clock(logged)
-    rank_F = _rank(logged.file[keep_N], clock_N[keep_N], len(logged.paths))
+    # The wall time, or the position in a log without times. Files are ordered by their first value.
+    clock_N = np.where(np.isnan(logged.wall_time), np.arange(len(logged.step)), logged.wall_time)
+    first_F = np.full(len(logged.paths), np.inf)
+    np.minimum.at(first_F, logged.file[keep_N], clock_N[keep_N])
+    rank_F = np.argsort(np.argsort(first_F, kind="stable"))
     _purge(logged, rank_F, keep_N, found)
     rows = np.flatnonzero(keep_N)
     order = rows[np.lexsort((rows, rank_F[logged.file[rows]], logged.group[rows]))]
@@ -87,20 +90,6 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
             keep_N &= ~lost
             found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
     return keep_N, found
-
-
-def _clock(logged: Logged) -> np.ndarray:
-    """(N,) float64: the wall time, or the position in a log without times."""
-    return np.where(np.isnan(logged.wall_time), np.arange(len(logged.step)), logged.wall_time)
-
-
-def _rank(file_N: np.ndarray, clock_N: np.ndarray, files: int) -> np.ndarray:
-    """(F,) int64: the order of the files by their first value."""
-    first_F = np.full(files, np.inf)
-    np.minimum.at(first_F, file_N, clock_N)
-    rank_F = np.empty(files, np.int64)
-    rank_F[np.argsort(first_F, kind="stable")] = np.arange(files)
-    return rank_F
 
 
 def _purge(logged: Logged, rank_F: np.ndarray, keep_N: np.ndarray, found: Repeated) -> None:
@@ -128,7 +117,8 @@ def _resolve(
 ) -> None:
     """Decide about the values of one metric of a run; `rows_M` are its rows in the order of time."""
     run, training = int(logged.run[rows_M[0]]), bool(logged.training[rows_M[0]])
-    sessions = _sessions(logged, rows_M)
+    boundary = (np.diff(logged.file[rows_M]) != 0) | (np.diff(logged.step[rows_M]) < 0)
+    sessions = np.split(rows_M, np.flatnonzero(boundary) + 1)
     current: dict[int, int] = {}  # step -> row
     for number, session in enumerate(sessions):
         steps: dict[int, int] = {}
@@ -153,39 +143,27 @@ def _resolve(
             )
             keep_N[steps[first]] = False
             continue
-        another = first <= min(current) or not (
-            training or same_file or _same_grid(list(current), list(steps))
-        )
+        # A session with the same steps where both logged restarts, and logs them again.
+        last = min(max(current), max(steps))
+        same_grid = {s for s in current if first <= s <= last} == {s for s in steps if s <= last}
+        another = first <= min(current) or not (training or same_file or same_grid)
         if another and len(current) > 1:
             _check_trainings(logged, found, run, next(iter(current.values())), steps[first])
         lost = {step: row for step, row in current.items() if another or step >= first}
         keep_N[list(lost.values())] = False
         if training and max(current) > first:  # `first` itself may be that of the checkpoint, logged again
             restarts.append((run, float(clock_N[steps[first]]), first))
-        changed = [step for step, row in lost.items() if not _relogged(logged, row, steps.get(step))]
+        values = logged.value
+        changed = [
+            s for s, row in lost.items() if s not in steps or not _equal(values[row], values[steps[s]])
+        ]
         if changed and run not in found.trainings:
             found.restarts[run] = found.restarts.get(run, 0) + len(changed)
         current = {step: row for step, row in current.items() if step not in lost} | steps
 
 
-def _same_grid(earlier: Sequence[int], later: Sequence[int]) -> bool:
-    """Whether two sessions have the same steps where both logged: later ones restart, and log them again."""
-    last = min(earlier[-1], later[-1])
-    return {step for step in earlier if later[0] <= step <= last} == {step for step in later if step <= last}
-
-
-def _sessions(logged: Logged, rows_M: np.ndarray) -> list[np.ndarray]:
-    """The rows divided where the file changes or the step decreases."""
-    boundary = (np.diff(logged.file[rows_M]) != 0) | (np.diff(logged.step[rows_M]) < 0)
-    return np.split(rows_M, np.flatnonzero(boundary) + 1)
-
-
 def _equal(one: float, other: float) -> bool:
     return one == other or (np.isnan(one) and np.isnan(other))
-
-
-def _relogged(logged: Logged, row: int, later: int | None) -> bool:
-    return later is not None and _equal(logged.value[row], logged.value[later])
 
 
 def _note_evaluation(logged: Logged, found: Repeated, trained: int, evaluated: int) -> None:
@@ -196,26 +174,22 @@ def _note_evaluation(logged: Logged, found: Repeated, trained: int, evaluated: i
 
 
 def _check_trainings(logged: Logged, found: Repeated, run: int, earlier: int, later: int) -> None:
+    """Note the files of two trainings; raises `UserError` if they are in different folders."""
     paths = [logged.paths[logged.file[row]] for row in (earlier, later)]
+    parts = []
+    for path, row in zip(paths, (earlier, later), strict=True):
+        inside = (logged.file == logged.file[row]) & (logged.group == logged.group[row])
+        steps, values = logged.step[inside], logged.value[inside]
+        last = f"{values[-1]:.6g} at step {steps[-1]:,}"
+        first = f"{values[0]:.6g} at step {steps[0]:,}"
+        parts.append(f"{path} ({count(len(steps), 'value')}, {first} to {last})")
+    described = " and ".join(parts)
     if paths[0].parent != paths[1].parent:
-        described = " and ".join(_described(logged, row) for row in (earlier, later))
         raise UserError(
             f"two trainings are logged as one run: {described}; move one of the folders away, or distinguish "
             "them with --pattern"
         )
-    if paths[0] != paths[1]:
-        found.trainings[run] = " and ".join(_described(logged, row) for row in (earlier, later))
-    else:
-        found.trainings[run] = str(paths[0])
-
-
-def _described(logged: Logged, row: int) -> str:
-    """A file with the steps and values of a metric in it."""
-    inside = (logged.file == logged.file[row]) & (logged.group == logged.group[row])
-    steps, values = logged.step[inside], logged.value[inside]
-    last = f"{values[-1]:.6g} at step {steps[-1]:,}"
-    first = f"{values[0]:.6g} at step {steps[0]:,}"
-    return f"{logged.paths[logged.file[row]]} ({count(len(steps), 'value')}, {first} to {last})"
+    found.trainings[run] = described if paths[0] != paths[1] else str(paths[0])
 
 
 def messages(found: Repeated, runs: Sequence[str], names: Callable[[int], str]) -> list[str]:

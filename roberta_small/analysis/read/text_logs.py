@@ -71,19 +71,14 @@ def _line_scalars(stats: dict[str, object], tags: Tags) -> list[tuple[int, int, 
         return []
     step, prefix = read_step(stats[name]), name.removesuffix(UPDATES)
     subset = prefix.removesuffix("_") or "train_inner"
-    values = {
-        key.removeprefix(prefix): _number(value)
-        for key, value in stats.items()
-        if key.removeprefix(prefix) not in NOT_METRICS and value is not None
-    }
+    values = {}
+    for key, value in stats.items():
+        if (metric := key.removeprefix(prefix)) not in NOT_METRICS and value is not None:
+            if not isinstance(value, str | int | float):
+                raise TypeError(f"{value!r} is not a number")
+            values[metric] = float(value)
     "".join([subset, *values]).encode("utf-8")  # JSON may contain lone surrogates
     return [(step, tags[subset, metric], value) for metric, value in values.items()]
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"{value!r} is not a number")
-    return float(value)
 
 
 def read_csv_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:

@@ -142,7 +142,16 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
         family = int(compared["p_t"].notna().sum())
         columns = ["group", "difference", "low", "high", "p"]
         data = data.merge(differences[columns], on="group", how="left")
-        cells = [_difference_cells(row, metric, baseline) for row in data.to_dict("records")]
+        cells = []
+        for row in data.to_dict("records"):
+            limits = "" if math.isnan(row["low"]) else f" {signed_interval(row['low'], row['high'], metric)}"
+            if row["group"] == baseline:
+                cells.append((BASELINE, ""))
+            elif math.isnan(row["difference"]):  # the pair is not in the family
+                cells.append(("–", "–"))
+            else:
+                p = NOT_TESTED if math.isnan(row["p"]) else p_value(row["p"])
+                cells.append((f"{signed(row['difference'], metric)}{limits}", p))
         headings = (f"difference [{PERCENT}]", f"p{' (Holm)' if family > 1 else ''}")
         shown = shown.assign(**dict(zip(headings, zip(*cells, strict=True), strict=True)))
         correction = f", with Holm's correction over {family} tests, one family" if family > 1 else ""
@@ -167,14 +176,3 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
             for row, (group, mean) in enumerate(zip(groups, data["mean"], strict=True))
         ),
     )
-
-
-def _difference_cells(row: dict, metric: str, baseline: str | None) -> tuple[str, str]:
-    """The cells of the difference of a group, with its interval, and of its p-value."""
-    if row["group"] == baseline:
-        return BASELINE, ""
-    if math.isnan(row["difference"]):  # the pair is not in the family
-        return "–", "–"
-    p = NOT_TESTED if math.isnan(row["p"]) else p_value(row["p"])
-    ends = "" if math.isnan(row["low"]) else f" {signed_interval(row['low'], row['high'], metric)}"
-    return f"{signed(row['difference'], metric)}{ends}", p

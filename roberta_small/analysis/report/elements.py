@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -62,42 +62,31 @@ class GroupFacts:
     commands: tuple[tuple[str, str], ...]
 
 
-def page(title: str, lede: str, top: Sequence[str], sections: Iterable[Section]) -> str:
-    """A page as a single file that loads no others: `top`, then the sections that have parts."""
+def page(
+    title: str, lede: str, warnings: Sequence[str], results: Sequence[str], sections: Iterable[Section]
+) -> str:
+    """A page as a single file that loads no others.
+
+    The warnings (texts) and results (HTML) are always open; the sections that have parts can be closed.
+    """
+    top = ['<section id="results" aria-labelledby="results-heading">\n<h2 id="results-heading">Results</h2>']
+    if warnings:
+        items = "\n".join(f"<li>{html.escape(text)}</li>" for text in warnings)
+        top.append(f'<ul class="cautions">\n{items}\n</ul>')
+    top += [*results, "</section>"]
     sections = [section for section in sections if section.parts]
     script = (ASSETS / "sections.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    links = "\n".join(f'<li><a href="#{one.id}">{html.escape(one.title)}</a></li>' for one in sections)
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
         title=html.escape(title),
         lede=html.escape(lede),
         style=(ASSETS / "report.css").read_text(encoding="utf-8"),
-        links=links((section.id, section.title) for section in sections),
+        links=f"<ul>\n{links}\n</ul>",
         sections="\n".join([*top, *(section.html() for section in sections)]),
         script=script,
         script_hash=f"sha256-{digest}",
     )
-
-
-def top_section(name: str, title: str, parts: Iterable[str]) -> str:
-    """A section that is always open."""
-    return (
-        f'<section id="{name}" aria-labelledby="{name}-heading">\n'
-        f'<h2 id="{name}-heading">{html.escape(title)}</h2>\n' + "\n".join(parts) + "\n</section>"
-    )
-
-
-def cautions(texts: Sequence[str]) -> list[str]:
-    """The texts as a list; nothing for no texts."""
-    if not texts:
-        return []
-    items = "\n".join(f"<li>{html.escape(text)}</li>" for text in texts)
-    return [f'<ul class="cautions">\n{items}\n</ul>']
-
-
-def links(sections: Iterable[tuple[str, str]]) -> str:
-    """A list of links to (id, title)."""
-    items = (f'<li><a href="#{name}">{html.escape(title)}</a></li>' for name, title in sections)
-    return f"<ul>\n{chr(10).join(items)}\n</ul>"
 
 
 def table(content: Table) -> str:
@@ -138,23 +127,22 @@ def _row(columns: Sequence[str], cells: Sequence[str], tag: str, bold: Collectio
 
 
 def drawings(figures: Iterable[tuple[str, Figure]], captions: Mapping[str, str]) -> dict[str, str]:
-    """The name of each figure -> its HTML; a figure wider than the screen scrolls in its own box."""
-    return {name: _figure(drawn, name, html.escape(captions[name])) for name, drawn in figures}
-
-
-def _figure(drawn: Figure, name: str, caption: str) -> str:
-    """The figure as an SVG image within the page."""
+    """The name of each figure -> its SVG image in HTML; one wider than the screen scrolls in its own box."""
     from matplotlib import rc_context
 
-    stream = io.BytesIO()
-    with rc_context({"svg.hashsalt": name}):
-        drawn.savefig(stream, format="svg", metadata={"Date": None})
-    content = base64.b64encode(stream.getvalue()).decode()
-    return (
-        f'<figure id="figure-{name}"><div class="wide" role="region" aria-label="{caption}" tabindex="0">'
-        f'<img alt="{caption}" src="data:image/svg+xml;base64,{content}"></div>'
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
+    found = {}
+    for name, drawn in figures:
+        stream, caption = io.BytesIO(), html.escape(captions[name])
+        with rc_context({"svg.hashsalt": name}):
+            drawn.savefig(stream, format="svg", metadata={"Date": None})
+        content = base64.b64encode(stream.getvalue()).decode()
+        found[name] = (
+            f'<figure id="figure-{name}">'
+            f'<div class="wide" role="region" aria-label="{caption}" tabindex="0">'
+            f'<img alt="{caption}" src="data:image/svg+xml;base64,{content}"></div>'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
+    return found
 
 
 def chosen(parts: Mapping[str, str], *names: str) -> list[str]:
@@ -177,22 +165,29 @@ def group_facts(runs: Sequence[LoggedRun]) -> list[GroupFacts]:
     groups: dict[str, list[LoggedRun]] = {}
     for run in runs:
         groups.setdefault(f"{run.arm}/{run.init}", []).append(run)
-    return [_facts(name, group) for name, group in groups.items()]
+    return [_group(name, group) for name, group in groups.items()]
 
 
-def _facts(name: str, runs: Sequence[LoggedRun]) -> GroupFacts:
+def _group(name: str, runs: Sequence[LoggedRun]) -> GroupFacts:
     manifests = [run.read_manifest() or {} for run in runs]
     facts = {
         "seeds": ", ".join(str(run.seed) for run in runs),
         "status": _distinct([run.status for run in runs]),
-        "logs": _logs([run for run in runs if run.status == NO_MANIFEST]),
-        **{
-            title: _distinct([describe(content) for content in manifests])
-            for title, describe in FACTS.items()
-        },
-        "trained": _period(manifests),
-        "time": _times(manifests),
     }
+    if logged := [run for run in runs if run.status == NO_MANIFEST]:
+        folder = os.path.commonpath([run.place for run in logged])
+        named_by = _distinct([run.named_by for run in logged])
+        facts["logs"] = f"{escaped(archive.shown(folder))} (named by the {named_by})"
+    recorded = [_recorded(content) for content in manifests]
+    facts |= {title: _distinct([texts[title] for texts in recorded]) for title in recorded[0]}
+    started = [str(content["started"]) for content in manifests if content.get("started")]
+    ended = [str(content["ended"]) for content in manifests if content.get("ended")]
+    if started and ended:
+        period = [moment.replace("T", " ")[:16] for moment in (min(started), max(ended))]
+        facts["trained"] = f"{' to '.join(period)} UTC"
+    seconds = [content.get("seconds") for content in manifests]
+    if times := [f"{value / 60:.1f}" for value in seconds if isinstance(value, int | float)]:
+        facts["time"] = f"{', '.join(times)} min"
     commands = [
         (run.name, shlex.join(map(str, content["command"])))
         for run, content in zip(runs, manifests, strict=True)
@@ -209,78 +204,34 @@ def _distinct(values: Sequence[str]) -> str:
     return "; ".join(f"{value} ({count(number, 'run')})" for value, number in counts.items())
 
 
-def _logs(runs: Sequence[LoggedRun]) -> str:
-    """The common folder of the logs of these runs, and the source of their names."""
-    if not runs:
-        return ""
-    folder = os.path.commonpath([run.place for run in runs])
-    return f"{escaped(archive.shown(folder))} (named by the {_distinct([run.named_by for run in runs])})"
+def _recorded(content: Manifest) -> dict[str, str]:
+    """Facts of a manifest by their title, empty if they are not recorded."""
 
+    def entry(holder: Manifest, key: str) -> dict[str, Any]:
+        """The object under an optional key; empty if it is missing or not an object."""
+        found = holder.get(key)
+        return found if isinstance(found, dict) else {}
 
-def _hardware(content: Manifest) -> str:
-    hardware = _object(content, "hardware")
-    parts = [hardware.get("gpu") or "no GPU" if "gpu" in hardware else None, hardware.get("cpu")]
+    data, checkpoint, hardware = (entry(content, key) for key in ("data", "checkpoint", "hardware"))
+    read = str(data.get("path") or "")
+    if digest := entry(data, "sha256").get("input0/train.bin"):
+        read += f" (train.bin sha256 {str(digest)[:12]})"
+    start = "none: random weights" if "checkpoint" in content else ""
+    if "path" in checkpoint:
+        start = f"{checkpoint['path']} (sha256 {str(checkpoint.get('sha256'))[:12]})"
+    machine = [hardware.get("gpu") or "no GPU" if "gpu" in hardware else None, hardware.get("cpu")]
     if hardware.get("cores"):
-        parts.append(f"{hardware['cores']} cores, threads a run: {hardware.get('threads', '?')}")
+        machine.append(f"{hardware['cores']} cores, threads a run: {hardware.get('threads', '?')}")
     if isinstance(memory := hardware.get("memory_bytes"), int):
-        parts.append(f"{memory / 2**30:.0f} GiB")
-    return ", ".join(str(part) for part in parts if part)
-
-
-def _versions(content: Manifest) -> str:
-    return ", ".join(f"{name} {version}" for name, version in sorted(_object(content, "packages").items()))
-
-
-def _source(content: Manifest) -> str:
-    commit = content.get("git_commit")
-    return f"{str(commit)[:12]}{' with changes' if content.get('git_changed') else ''}" if commit else ""
-
-
-def _data(content: Manifest) -> str:
-    data = _object(content, "data")
-    digest = _object(data, "sha256").get("input0/train.bin")
-    return str(data.get("path") or "") + (f" (train.bin sha256 {str(digest)[:12]})" if digest else "")
-
-
-def _checkpoint(content: Manifest) -> str:
-    checkpoint = _object(content, "checkpoint")
-    if "path" not in checkpoint:
-        return "none: random weights" if "checkpoint" in content else ""
-    return f"{checkpoint['path']} (sha256 {str(checkpoint.get('sha256'))[:12]})"
-
-
-def _period(manifests: Sequence[Manifest]) -> str:
-    """From the first start to the last end."""
-    started = [str(content["started"]) for content in manifests if content.get("started")]
-    ended = [str(content["ended"]) for content in manifests if content.get("ended")]
-    if not started or not ended:
-        return ""
-    return f"{_minute(min(started))} to {_minute(max(ended))} UTC"
-
-
-def _minute(moment: str) -> str:
-    return moment.replace("T", " ")[:16]
-
-
-def _times(manifests: Sequence[Manifest]) -> str:
-    """The duration of each run."""
-    seconds = [content.get("seconds") for content in manifests]
-    known = [f"{value / 60:.1f}" for value in seconds if isinstance(value, int | float)]
-    return f"{', '.join(known)} min" if known else ""
-
-
-def _object(content: Manifest, key: str) -> dict[str, Any]:
-    """The object under an optional key; empty if it is missing or not an object."""
-    value = content.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-FACTS: dict[str, Callable[[Manifest], str]] = {
-    "recipe": lambda content: str(content.get("recipe") or ""),
-    "data": _data,
-    "starts from": _checkpoint,
-    "precision": lambda content: str(content.get("precision") or ""),
-    "hardware": _hardware,
-    "versions": _versions,
-    "commit": _source,
-}
+        machine.append(f"{memory / 2**30:.0f} GiB")
+    versions = sorted(entry(content, "packages").items())
+    commit = str(content.get("git_commit") or "")[:12]
+    return {
+        "recipe": str(content.get("recipe") or ""),
+        "data": read,
+        "starts from": start,
+        "precision": str(content.get("precision") or ""),
+        "hardware": ", ".join(str(part) for part in machine if part),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions),
+        "commit": f"{commit} with changes" if commit and content.get("git_changed") else commit,
+    }

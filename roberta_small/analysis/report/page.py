@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -38,14 +38,12 @@ from roberta_small.analysis.report.comparisons import (
 )
 from roberta_small.analysis.report.elements import (
     Section,
-    cautions,
     chosen,
     drawings,
     group_facts,
     page,
     provenance,
     table,
-    top_section,
 )
 from roberta_small.analysis.selection import Selection
 from roberta_small.common.data_folder import NOTIONS, REMEDY
@@ -97,10 +95,13 @@ def render_report(
     drawn = drawings(
         ((name.removeprefix(prefix), figure) for name, figure in figures(selection, baseline)), CAPTIONS
     )
-    warnings = cautions(_warnings(selection))
-    results = [*warnings, *chosen(tables, "overview"), *chosen(drawn, "seeds")]
-    top = [top_section("results", "Results", results)]
-    return page(title, _lede(selection, baseline), top, _sections(selection, tables, drawn, audit))
+    study, runs = selection.study, selection.runs
+    lede = f"{count(len(runs), 'run')} in {count(len({run.group for run in runs}), 'group')}."
+    if baseline is not None:
+        default = "" if study.baseline else " (default; --baseline selects another group)"
+        lede += f" Baseline: {study.label(baseline)}{default}."
+    results = [*chosen(tables, "overview"), *chosen(drawn, "seeds")]
+    return page(title, lede, _warnings(selection), results, _sections(selection, tables, drawn, audit))
 
 
 def _sections(
@@ -163,16 +164,6 @@ def _sections(
     )
 
 
-def _lede(selection: Selection, baseline: str | None) -> str:
-    """The number of runs, and the baseline."""
-    study, runs = selection.study, selection.runs
-    text = f"{count(len(runs), 'run')} in {count(len({run.group for run in runs}), 'group')}."
-    if baseline is None:
-        return text
-    default = "" if study.query.baseline else " (default; --baseline selects another group)"
-    return f"{text} Baseline: {study.label(baseline)}{default}."
-
-
 def _warnings(selection: Selection) -> list[str]:
     """The runs that the report excludes, and the examples that are also in another split, if any."""
     study, overlap, lines = selection.study, selection.overlap, []
@@ -233,46 +224,42 @@ def audit_tables(path: str | os.PathLike[str]) -> list[Table]:
     """
     content = read_json(path, REMEDY)
     try:
-        return [_splits(content), _duplicates(content)]
+        splits = []
+        for name, split in content["splits"].items():
+            lengths = split.get("lengths") or {}
+            labels = ", ".join(f"{key}: {value:,}" for key, value in (split.get("labels") or {}).items())
+            unknown = 100 * split["unknown_rate"] if "unknown_rate" in split else None
+            splits.append(
+                {
+                    "split": name,
+                    "lines": whole(split["lines"]),
+                    "labels": labels or "–",
+                    "tokens": whole(split.get("tokens", math.nan)),
+                    "unknown (%)": _two_decimals(unknown),
+                    "mean length": _two_decimals(lengths.get("mean")),
+                    "truncated": whole(lengths.get("truncated", math.nan)),
+                }
+            )
+        lines = content["duplicates"]
+        duplicates = [
+            {"lines of": split, "also in": other}
+            | {notion: whole(len(lines[notion][split][other])) for notion in NOTIONS}
+            for split, others in lines[NOTIONS[0]].items()
+            for other in others
+        ]
+        conflicts = len(content.get("conflicts") or ())
     except (KeyError, TypeError, AttributeError, ValueError):
         raise UserError(f"{path}: not an audit file; {REMEDY}") from None
-
-
-def _splits(content: dict[str, Any]) -> Table:
-    rows = []
-    for name, split in content["splits"].items():
-        lengths = split.get("lengths") or {}
-        labels = ", ".join(f"{key}: {value:,}" for key, value in (split.get("labels") or {}).items())
-        unknown = 100 * split["unknown_rate"] if "unknown_rate" in split else None
-        rows.append(
-            {
-                "split": name,
-                "lines": whole(split["lines"]),
-                "labels": labels or "–",
-                "tokens": whole(split.get("tokens", math.nan)),
-                "unknown (%)": _two_decimals(unknown),
-                "mean length": _two_decimals(lengths.get("mean")),
-                "truncated": whole(lengths.get("truncated", math.nan)),
-            }
-        )
-    shown = pd.DataFrame(rows)
-    notes = ("Lengths in tokens; truncated: number of lines that are cut off.",)
-    return Table("audit_splits", "Splits", notes, shown, shown)
-
-
-def _duplicates(content: dict[str, Any]) -> Table:
-    lines = content["duplicates"]
-    shown = pd.DataFrame(
-        {"lines of": split, "also in": other}
-        | {notion: whole(len(lines[notion][split][other])) for notion in NOTIONS}
-        for split, others in lines[NOTIONS[0]].items()
-        for other in others
-    )
     notes = (
         "exact: the same text; normalized: the same words, ignoring case, punctuation and spacing.",
-        f"Texts with more than one label: {len(content.get('conflicts') or ()):,}.",
+        f"Texts with more than one label: {conflicts:,}.",
     )
-    return Table("audit_duplicates", "Duplicates", notes, shown, shown)
+    lengths_note = ("Lengths in tokens; truncated: number of lines that are cut off.",)
+    sizes, shared = pd.DataFrame(splits), pd.DataFrame(duplicates)
+    return [
+        Table("audit_splits", "Splits", lengths_note, sizes, sizes),
+        Table("audit_duplicates", "Duplicates", notes, shared, shared),
+    ]
 
 
 def _two_decimals(value: float | None) -> str:

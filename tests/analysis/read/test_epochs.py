@@ -55,12 +55,6 @@ def test_a_run_that_is_shorter_has_no_gap(tmp_path, caplog):
     assert not caplog.text
 
 
-def test_groups_have_steps_of_their_own(tmp_path, caplog):
-    write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
-    write_run(tmp_path, "pretrained", 1, [61.0], [61.0], metric="accuracy")
-    assert not caplog.text
-
-
 def test_warning_for_runs_without_a_common_step(tmp_path, caplog):
     write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
     run = write_run(tmp_path, "random", 2, [], [])

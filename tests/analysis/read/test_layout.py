@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_small.analysis.read.layout import Pattern, name_run, plain_subset, split_subset, split_tag
+from roberta_small.analysis.read.layout import Pattern, name_run, split_subset, split_tag
 from roberta_small.common.errors import UserError
 
 
@@ -44,6 +44,8 @@ def test_an_assumed_seed_is_recorded():
         ("r/1/eval", (), "valid"),
         ("r/1/validation", ("train", "validation"), "valid"),
         ("r/1/dev", ("valid", "dev"), "dev"),
+        ("r/1/dev", ("dev", "validation"), "dev"),
+        ("r/1/valid", ("dev", "valid"), "valid"),
         ("r/1/books", ("train", "books"), "books"),
         ("r/1/books", ("books",), None),
         ("r/tensorboard/books", ("books",), "books"),
@@ -53,20 +55,6 @@ def test_an_assumed_seed_is_recorded():
 def test_subsets_from_folders(path, siblings, subset):
     parts = path.split("/")
     assert split_subset(parts, siblings) == (subset, parts if subset is None else parts[:-1])
-
-
-@pytest.mark.parametrize(
-    ("name", "siblings", "plain"),
-    [
-        ("validation", ("train", "validation"), "valid"),
-        ("dev", ("dev", "valid"), "dev"),
-        ("dev", ("dev", "validation"), "dev"),
-        ("valid", ("dev", "valid"), "valid"),
-        ("books", ("books",), "books"),
-    ],
-)
-def test_plain_names_of_subsets(name, siblings, plain):
-    assert plain_subset(name, siblings) == plain
 
 
 @pytest.mark.parametrize(

@@ -76,26 +76,15 @@ def test_an_unknown_subset_or_metric_is_an_error_that_lists_the_existing_ones(ru
         values_of(table, "valid", "mcc")
 
 
-@pytest.fixture
-def with_speed(tmp_path):
-    """A run that logs what fairseq and Transformers log beside the quality of the model."""
-    names = ["accuracy", "loss", "wpb", "bsz", "wps", "ups", "lr", "gnorm", "runtime", "samples_per_second"]
-    for subset in ("valid", "test"):
-        write_events(tmp_path / "random" / "seed1" / subset, [(25, name, 2.0) for name in names])
-    return tmp_path
-
-
-def test_only_metrics_of_quality_are_suggested(with_speed):
+@pytest.mark.parametrize(
+    ("logged", "suggested"),
+    [
+        (["accuracy", "loss", "wpb", "wps", "lr", "gnorm", "samples_per_second"], ["accuracy", "loss"]),
+        (["wps"], ["wps"]),
+    ],
+)
+def test_metrics_of_quality_are_suggested_if_there_are_any(tmp_path, logged, suggested):
+    write_events(tmp_path / "random" / "seed1" / "valid", [(25, name, 2.0) for name in logged])
     with pytest.raises(UserError) as raised:
-        values_of(load_runs(with_speed), "valid", "absent")
-    assert re.findall(r"\w+", str(raised.value).rpartition(":")[2]) == ["accuracy", "loss"]
-
-
-def test_other_values_may_be_named(with_speed):
-    assert values_of(load_runs(with_speed), "valid", "wps")["value"].tolist() == [2.0]
-
-
-def test_without_metrics_of_quality_the_others_are_suggested(tmp_path):
-    write_events(tmp_path / "random" / "seed1" / "valid", [(25, "wps", 2.0)])
-    with pytest.raises(UserError, match="wps"):
-        values_of(load_runs(tmp_path), "valid", "accuracy")
+        values_of(load_runs(tmp_path), "valid", "absent")
+    assert re.findall(r"\w+", str(raised.value).rpartition(":")[2]) == suggested

@@ -204,15 +204,6 @@ def test_exports(tmp_path):
     assert str(values["value"].tolist()) == "[50.0, nan, 50.0, nan]"
 
 
-def test_corrupt_lines_of_an_export(tmp_path, caplog):
-    path = tmp_path / "run-bert_1_valid-tag-accuracy.csv"
-    path.write_text("Wall time,Step,Value\n1.5,25,50.0\n1.5,x,50.0\n2.5,50,60.25\n3.5,75,61.")
-    with caplog.at_level(logging.INFO):
-        assert series(load_runs(tmp_path), "valid", "accuracy") == [(25, 50.0), (50, 60.25)]
-    assert re.search(rf"{path}: .*corrupt.*\bline 3\b.*\b1\b", caplog.text)
-    assert re.search(rf"{path}.*\bline 5\b", caplog.text)
-
-
 def test_an_export_with_other_columns(tmp_path):
     path = tmp_path / "run-bert_1_valid-tag-accuracy.csv"
     path.write_text("step,value\n1,2\n")
