@@ -98,7 +98,7 @@ def render_report(
     study, runs = selection.study, selection.runs
     lede = f"{count(len(runs), 'run')} in {count(len({run.group for run in runs}), 'group')}."
     if baseline is not None:
-        default = "" if study.baseline else " (default; --baseline selects another group)"
+        default = "" if study.query.baseline else " (default; --baseline selects another group)"
         lede += f" Baseline: {study.label(baseline)}{default}."
     results = [*chosen(tables, "overview"), *chosen(drawn, "seeds")]
     return page(title, lede, _warnings(selection), results, _sections(selection, tables, drawn, audit))

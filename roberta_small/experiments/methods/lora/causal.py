@@ -103,7 +103,7 @@ class LoraCausal(Method):
             "--name",
             help="name of the base model, used as init in run folders and tables (default: from --model)",
         )
-        parser.add_setting("seed", "1", "seed of split, training and sampling")
+        parser.add_setting("seed", "1", "random seed")
         add_hyperparameters(parser)
         group = parser.add_argument_group("output")
         group.add_argument(

@@ -118,10 +118,9 @@ def main(words: list[str] | None = None) -> None:
     checkpoints.mkdir(parents=True, exist_ok=True)
     atomic_write(checkpoints / PRECISION, json.dumps(resolved()) + "\n")
 
-    model: PreTrainedModel | PeftModel = initial_model(recipe, task, args.restore_file, args.seed)
+    base = initial_model(recipe, task, args.restore_file, args.seed)
     set_seed(args.seed)
-    if args.lora:
-        model = with_adapters(model, lora_settings(args), run)
+    model = with_adapters(base, lora_settings(args), run) if args.lora else base
     parameters = adapters.count(model)
     logger.info("%s", parameters)
     best = run / (ADAPTER if args.lora else MODEL)
