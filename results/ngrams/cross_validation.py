@@ -37,7 +37,7 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
     SentenceClassificationTask,
 )
-from roberta_small.fairseq_plugin.training.shared_adam import SharedAdam
+from roberta_small.fairseq_plugin.training.optimizer import SharedAdam
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 EPOCHS, BATCH, WARMUP = 5, 8, 0.06
