@@ -57,10 +57,6 @@ def disk(here):
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
 
 
-def errors(said):
-    return [line for line in said.splitlines() if line.startswith(("error: ", "Traceback"))]
-
-
 def test_a_full_disk_is_reported_and_the_same_command_resumes_with_free_space(here, disk):
     runs = disk("size=60k") / "runs"
     words = [*ONE, "--out", str(runs)]
@@ -103,7 +99,8 @@ def test_two_sweeps_at_once_train_each_run_once(here):
     linger = ["--seeds", "1", "2", "3", "--jobs", "1", "--", "--linger", "2"]
     first, second = (tiny.start(here, *linger, trainer=tiny.FAKE) for _ in range(2))
     assert [first.wait(), second.wait()] == [0, 0]
-    assert not errors((here / "said").read_text())
+    said = (here / "said").read_text().splitlines()
+    assert not [line for line in said if line.startswith(("error: ", "Traceback"))]
     for seed in (1, 2, 3):
         run = here / f"runs/fairseq/random/seed{seed}"
         assert len((run / "starts.jsonl").read_text().splitlines()) == 1

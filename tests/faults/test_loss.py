@@ -9,18 +9,14 @@ from tests.faults import tiny
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
-# From the second epoch on the learning rate is multiplied by --lr-shrink.
-SCHEDULE = "--lr-scheduler fixed\n--force-anneal 2\n--lr-shrink 1\n"
-
-
-def explosive(recipe):
-    left_out = ("--lr-scheduler", "--total-num-update")
-    return "".join(f"{line}\n" for line in recipe.splitlines() if not line.startswith(left_out)) + SCHEDULE
-
 
 def test_a_loss_that_explodes_ends_its_run_alone(tmp_path):
     tiny.prepare(tmp_path)
-    (tmp_path / "tiny.txt").write_text(explosive(tiny.SWEEP.recipe))
+    left_out = ("--lr-scheduler", "--total-num-update")
+    kept = [line for line in tiny.SWEEP.recipe.splitlines() if not line.startswith(left_out)]
+    # From the second epoch on the learning rate is multiplied by --lr-shrink.
+    schedule = ["--lr-scheduler fixed", "--force-anneal 2", "--lr-shrink 1"]
+    (tmp_path / "tiny.txt").write_text("\n".join([*kept, *schedule]))
     folder = tmp_path / "sweep"
     folder.mkdir()
     code, said = tiny.run(folder, "--seeds", "1", "--grid", "lr-shrink=1e30,1", "--", "--max-epoch", "3")

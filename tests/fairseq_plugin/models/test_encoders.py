@@ -51,8 +51,3 @@ def test_a_flag_that_the_encoder_does_not_support_is_an_error(toy, data, flags):
     with pytest.raises(UserError, match=flags[0]) as error:
         training.build_trainer(arguments(data, "toy", *flags))
     assert ("padded" if flags[0] == "--quant-noise-pq" else "packed") in str(error.value)
-
-
-def test_a_name_cannot_be_registered_twice():
-    with pytest.raises(ValueError, match="padded"):
-        register_encoder(EncoderKind("padded", TransformerEncoder, ""))
