@@ -5,7 +5,7 @@ from fairseq.models.transformer import TransformerEncoder
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import encoders
-from roberta_small.fairseq_plugin.models.encoders import EncoderKind, register_encoder
+from roberta_small.fairseq_plugin.models.encoders import EncoderKind
 from tests.support import training
 
 
@@ -21,15 +21,10 @@ class Counting(TransformerEncoder):
 
 @pytest.fixture
 def toy(monkeypatch):
-    """An encoder that is registered from outside, for one test."""
+    """An encoder that is registered for one test."""
     monkeypatch.setattr(Counting, "calls", 0)
-    known = dict(encoders.ENCODERS)
-    kind = register_encoder(
-        EncoderKind("toy", Counting, "counts its calls", unsupported={"quant_noise_pq": 0})
-    )
-    yield kind
-    encoders.ENCODERS.clear()
-    encoders.ENCODERS.update(known)
+    kind = EncoderKind("toy", Counting, "counts its calls", unsupported={"quant_noise_pq": 0})
+    monkeypatch.setitem(encoders.ENCODERS, "toy", kind)
 
 
 def arguments(data, encoder, *more):
