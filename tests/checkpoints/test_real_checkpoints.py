@@ -36,30 +36,27 @@ def reviews(count=TEXTS):
     return [(text, "good" if number % 2 else "bad") for number, text in enumerate(texts)]
 
 
-def write_csv(path, rows):
-    with open(path, "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("text", "label"), *rows])
-
-
 def padded(rows, padding, longest):
     rows = [torch.as_tensor(np.asarray(row[:longest])) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
 
 
+def checked_ids(source, tokenizer, texts):
+    """The encoder of a checkpoint and the ids of the texts, which are those of the library tokenizer."""
+    encoder = TransformersEncoder(str(source))
+    wanted = [tokenizer(text, verbose=False)["input_ids"] for text in texts]
+    rows = encoded.rows(encoder, texts)
+    assert [[encoder.order[i] for i in [encoder.init_token, *row]] for row in rows] == wanted
+    return encoder, wanted
+
+
 def fine_tuned(folder, checkpoint, rows, *flags):
     """The accuracy on test after an epoch, the run and its predictions through the command line."""
-    write_csv(folder / "data.csv", [row for row in rows if row[0].strip()])
-    words = [
-        "train",
-        "--data",
-        "data.csv",
-        "--pretrained",
-        str(checkpoint),
-        "--inits",
-        "pretrained",
-        "--no-baselines",
-    ]
-    assert experiments([*words, "--seeds", "1", "--", "--max-epoch", "1", "--batch-size", "16", *flags]) == 0
+    with open(folder / "data.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("text", "label"), *(row for row in rows if row[0].strip())])
+    words = ["train", "--data", "data.csv", "--pretrained", str(checkpoint), "--inits", "pretrained"]
+    words += ["--no-baselines", "--seeds", "1", "--", "--max-epoch", "1", "--batch-size", "16", *flags]
+    assert experiments(words) == 0
     run = folder / "runs/fairseq/pretrained/seed1"
     assert manifest.read(run)["status"] == "finished"
     assert evaluation(["evaluate", "--checkpoint", str(run), "--write-predictions"]) == 0
@@ -99,8 +96,8 @@ def test_sapiens(here, figures, chain, file):
     dictionary = Dictionary.load(str(source / "dict.txt"))
     encoder = locate(str(source)).transformers_encoder()
     wanted = [dictionary.encode_line(" ".join(one), add_if_not_exist=False).numpy() for one in sequences]
-    equal = sum(np.array_equal(*pair) for pair in zip(encoded.rows(encoder, sequences), wanted, strict=True))
-    assert equal == len(sequences)
+    found = encoded.rows(encoder, sequences)
+    assert all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
 
     dictionary.add_symbol("<mask>")
     state = torch.load(source / file, weights_only=False, map_location="cpu")
@@ -127,8 +124,8 @@ def test_sapiens(here, figures, chain, file):
     apart = there_and_back(here, run, sequences[:200])
     assert apart < 1e-4
     figures[f"sapiens, {chain} chains"] = {
-        "ids equal": f"{equal} of {len(sequences)}", "largest difference of a hidden state": difference,
-        "accuracy after an epoch": accuracy,
+        "ids equal": f"{len(sequences)} of {len(sequences)}", "accuracy after an epoch": accuracy,
+        "largest difference of a hidden state": difference,
         "largest difference of a probability there and back": apart,
     }  # fmt: skip
 
@@ -139,11 +136,8 @@ def test_sentence_encoders(here, figures, name):
     source = getattr(packages, name)()
     rows = reviews()
     texts = [text for text, _ in rows]
-    encoder, own = TransformersEncoder(str(source)), AutoTokenizer.from_pretrained(source)
-    wanted = [own(text, verbose=False)["input_ids"] for text in texts]
-    found = [[encoder.order[i] for i in [encoder.init_token, *row]] for row in encoded.rows(encoder, texts)]
-    equal = sum(ours == theirs for ours, theirs in zip(found, wanted, strict=True))
-    assert equal == len(texts)
+    own = AutoTokenizer.from_pretrained(source)
+    encoder, wanted = checked_ids(source, own, texts)
 
     convert_back(source, here / "converted/model.pt")
     checkpoint = read_checkpoint(here / "converted/model.pt")
@@ -163,7 +157,7 @@ def test_sentence_encoders(here, figures, name):
     flags = manifest.read(run)["recipe_flags"]
     assert flags[flags.index("--pooling") + 1] == "mean"
     figures[name] = {
-        "ids equal": f"{equal} of {len(texts)}", "largest difference of a hidden state": difference,
+        "ids equal": f"{len(texts)} of {len(texts)}", "largest difference of a hidden state": difference,
         "accuracy after an epoch": accuracy,
     }  # fmt: skip
     assert accuracy > 90
@@ -191,16 +185,12 @@ def test_a_classifier_of_27_classes(here, figures, language):
     assert max(differences) < TOLERANCE
     rows = reviews()
     texts = [text for text, _ in rows]
-    encoder = TransformersEncoder(str(source))
-    wanted = [tokenizer(text, verbose=False)["input_ids"] for text in texts]
-    found = [[encoder.order[i] for i in [encoder.init_token, *row]] for row in encoded.rows(encoder, texts)]
-    equal = sum(ours == theirs for ours, theirs in zip(found, wanted, strict=True))
-    assert equal == len(texts)
+    checked_ids(source, tokenizer, texts)
     accuracy, run = fine_tuned(here, source, rows, "--lr", "1e-4", "--max-positions", "64", "--keep-eos")
     assert accuracy > 60 or language != "fr"  # the texts are French
     apart = there_and_back(here, run, [text for text in texts if text][:60])
     assert apart < 1e-4
     figures[f"categorium, {language}"] = {
-        "largest difference of a probability": max(differences), "ids equal": f"{equal} of {len(texts)}",
+        "largest difference of a probability": max(differences), "ids equal": f"{len(texts)} of {len(texts)}",
         "accuracy after an epoch": accuracy, "largest difference of a probability there and back": apart,
     }  # fmt: skip

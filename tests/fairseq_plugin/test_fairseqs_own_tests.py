@@ -54,10 +54,8 @@ def fairseqs_tests(tmp_path_factory):
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_HOME"}
     try:
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no source of fairseq-fixed {version}: {error.stderr.strip().splitlines()[-1:]}")
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"no source of fairseq-fixed {version}: no answer from the package index")
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"no source of fairseq-fixed {version}: {(error.stderr or 'no answer')[-200:]}")
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
         archive.extractall(folder / "source")
     source = next((folder / "source").iterdir()) / "tests"
@@ -76,13 +74,8 @@ def fairseqs_tests(tmp_path_factory):
 def start(folder, report, *options):
     """pytest on fairseq's tests in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", "-k", SELECTION]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{folder}:{ROOT}",
-        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
+    variables = {"PYTHONPATH": f"{folder}:{ROOT}", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    environment = os.environ | variables | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*command, f"--junitxml={report}", *options], cwd=folder, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

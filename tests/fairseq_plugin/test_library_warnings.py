@@ -1,7 +1,5 @@
 """A training prints no warnings of Hydra and torch; other warnings stay."""
 
-import re
-import sys
 import warnings
 
 import pytest
@@ -9,23 +7,7 @@ from fairseq import options
 from fairseq.dataclass import utils
 
 from roberta_small.fairseq_plugin.library_warnings import filter_warnings
-from tests.support.data_folders import write_data
-from tests.support.training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, fairseq_command
-
-TRAIN = ("--max-epoch", "1", "--no-epoch-checkpoints", "--num-workers", "1")
-WARNING = re.compile(r"\w*Warning\b")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", [FAST, SLOW], ids=["fast", "slow"])
-def test_fairseq_train_prints_no_warning(tmp_path, engine):
-    words = [write_data(tmp_path / "data"), *OURS, *INPUT, *STEPS, *SIZES, *engine, *TRAIN]
-    folders = ["--save-dir", tmp_path / "run", "--tensorboard-logdir", tmp_path / "run/tensorboard"]
-    done = fairseq_command("train", *words, *folders, interpreter=sys.executable)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert WARNING.findall(done.stdout) == []
-    assert "tensorboardX" not in done.stdout
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS
 
 
 def test_hydra_composes_the_same_configuration(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from roberta_small.eval.origin import DataFolder, RunCheckpoint
 from roberta_small.experiments import plan
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods.fairseq import METHOD
+from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
@@ -108,7 +109,7 @@ def run_manifest(path):
 
 def recipe(path):
     """The words, and whether the run in the folder may resume with them."""
-    words = originals.recipe().words
+    words = recipes.load(str(path)).words
     run_manifest(path)
     return words
 

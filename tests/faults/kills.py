@@ -5,8 +5,8 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
+from roberta_small.common import hardware
 from roberta_small.common.run import LOG
 from roberta_small.experiments.progress import read_log
 from roberta_small.experiments.recipe import recipe as recipes
@@ -73,23 +73,13 @@ def run_and_kill(folder, moment, work=tiny.SWEEP):
 def kill(process):
     """Kill all processes at once: the sweep must not notice that its trainer ended."""
     os.kill(process.pid, signal.SIGSTOP)
-    for pid in children(process.pid):
+    for pid in hardware.children(process.pid):
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)  # a process that does not have its own group yet
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def children(parent):
-    """The ids of its child processes."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError, IndexError):
-            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(entry.name))
-    return found
 
 
 def fraction(folder, work):

@@ -14,7 +14,6 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import REPORT
 from roberta_small.common.predictions import Prediction
-from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.sweep import classifiers
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from tests.support.data_folders import PIECES, write_data
@@ -113,8 +112,3 @@ def events(path):
             value = Summary.Value(tag=("loss", "accuracy")[step % 2], simple_value=1 / step)
             event = Event(wall_time=1.7e9 + step, step=step, summary=Summary(value=[value]))
             writer.write(event.SerializeToString())
-
-
-def recipe():
-    """As the sweep reads it."""
-    return recipes.load(KINDS["recipe"])

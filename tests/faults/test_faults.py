@@ -1,4 +1,4 @@
-"""Faults around a sweep: full disks, folders, concurrent sweeps, clocks, temporary files.
+"""Faults around a sweep: full disks, folders, concurrent sweeps, clocks, temporary files, divergence.
 
 Tested elsewhere: a manifest truncated anywhere (tests/common/test_manifest.py); a full disk during a download
 and while binarized data or another file is written (tests/preprocess/test_fetch.py, test_indexed.py,
@@ -15,9 +15,11 @@ from dataclasses import replace
 
 import pytest
 
+from roberta_small.analysis import load_runs
 from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest
 from roberta_small.experiments.methods.fairseq import TRAINER
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from tests.faults import originals, tiny
 from tests.faults.outcome import differences, outcome
 
@@ -55,10 +57,6 @@ def disk(here):
 
     yield mount
     subprocess.run(["umount", "-l", str(place)], capture_output=True)
-
-
-def errors(said):
-    return [line for line in said.splitlines() if line.startswith(("error: ", "Traceback"))]
 
 
 def test_a_full_disk_is_reported_and_the_same_command_resumes_with_free_space(here, disk):
@@ -103,7 +101,8 @@ def test_two_sweeps_at_once_train_each_run_once(here):
     linger = ["--seeds", "1", "2", "3", "--jobs", "1", "--", "--linger", "2"]
     first, second = (tiny.start(here, *linger, trainer=tiny.FAKE) for _ in range(2))
     assert [first.wait(), second.wait()] == [0, 0]
-    assert not errors((here / "said").read_text())
+    said = (here / "said").read_text().splitlines()
+    assert not [line for line in said if line.startswith(("error: ", "Traceback"))]
     for seed in (1, 2, 3):
         run = here / f"runs/fairseq/random/seed{seed}"
         assert len((run / "starts.jsonl").read_text().splitlines()) == 1
@@ -154,3 +153,29 @@ def test_no_secret_of_the_environment_is_written_to_a_file(here, monkeypatch):
     files = [path for path in here.rglob("*") if path.is_file()]
     assert here / SEED1 / "manifest.json" in files
     assert not [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def test_a_loss_that_explodes_ends_its_run_alone(here):
+    left_out = ("--lr-scheduler", "--total-num-update")
+    kept = [line for line in tiny.SWEEP.recipe.splitlines() if not line.startswith(left_out)]
+    # From the second epoch on the learning rate is multiplied by --lr-shrink.
+    schedule = ["--lr-scheduler fixed", "--force-anneal 2", "--lr-shrink 1"]
+    (here / "exploding.txt").write_text("\n".join([*kept, *schedule]))
+    grid = ("--recipe", "exploding.txt", "--grid", "lr-shrink=1e30,1")
+    code, said = tiny.run(here, *ONE, *grid, "--", "--max-epoch", "3")
+    assert code == 1
+    exploded = here / "runs/fairseq,lr-shrink=1e30/random/seed1"
+    assert manifest.read(exploded)["status"] == "failed"
+    assert manifest.read(here / "runs/fairseq/random/seed1")["status"] == "finished"
+    lines = [line.strip() for line in said.splitlines() if line.strip().startswith("error: ")]
+    assert len(lines) == 1
+    assert "update 1" in lines[0]
+    assert "--lr" in lines[0]
+    assert not any(line.startswith("Traceback") for line in said.splitlines())
+    state = load_checkpoint(exploded / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 10
+    assert all(weight.isfinite().all() for weight in state["model"].values())
+    table = load_runs(here / "runs", include_unfinished=True)
+    curve = table[(table["arm"] == "fairseq,lr-shrink=1e30") & (table["metric"] == "loss")]
+    assert set(curve[curve["subset"] == "valid"]["step"]) == {10}
+    assert {4, 8} <= set(curve[curve["subset"] == "train_inner"]["step"])

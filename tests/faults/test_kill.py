@@ -21,10 +21,8 @@ IN_ONE_FOLDER = 8
 """Number of successive kills of a sweep; then it finishes and is compared."""
 ENOUGH = 20
 """Minimum number of kills for the check that every phase and every quarter of the updates was hit."""
-
-
-OF_PRETRAINING = max(1, KILLS // 5)
-"""Kills of a pre-training over shards."""
+FEWER = max(1, KILLS // 5)
+"""Kills of a pre-training over shards, and beside another launcher."""
 
 
 class Whole:
@@ -40,12 +38,12 @@ class Whole:
     def run(self, name):
         folder = self.folder / name
         folder.mkdir()
-        self.finish(folder)
-        return outcome(folder, self.work)
+        return self.finish(folder)
 
     def finish(self, folder):
         code, said = tiny.run(folder, work=self.work)
         assert code == 0, said
+        return outcome(folder, self.work)
 
     def kill(self, count):
         """The kills, and the number of folders; the outcome of each folder must be that without kills."""
@@ -61,8 +59,7 @@ class Whole:
                 if fell is None:
                     break
                 fallen.append(fell)
-            self.finish(folder)
-            assert differences(self.outcome, outcome(folder, self.work)) == [], f"{folder}: see the file said"
+            assert differences(self.outcome, self.finish(folder)) == [], f"{folder}: see the file said"
         return fallen, folders
 
 
@@ -76,23 +73,19 @@ def test_the_same_sweep_twice_is_the_same(sweep):
     assert differences(sweep.outcome, sweep.run("again")) == []
 
 
-def test_killed_sweeps_have_the_same_outcome(sweep, capsys, figures):
-    begun = time.monotonic()
+def test_killed_sweeps_have_the_same_outcome(sweep, figures):
     fallen, folders = sweep.kill(KILLS)
     phases = Counter(fell.phase for fell in fallen)
     quarters = Counter(min(3, int(4 * fell.fraction)) for fell in fallen)
-    with capsys.disabled():
-        print(f"\n{len(fallen)} kills in {folders} sweeps, {time.monotonic() - begun:.0f} s: {dict(phases)}")
-        print(f"by quarters of the updates: {[quarters[i] for i in range(4)]}")
     figures["killed sweeps"] = {"kills": len(fallen), "sweeps": folders, **phases}
     if len(fallen) >= ENOUGH:
         assert phases.keys() >= {"start", "train", "validate", "save", "copy", "saved", "log"}
         assert quarters.keys() == {0, 1, 2, 3}
 
 
-def test_another_launcher_resumes_the_runs_of_a_killed_one(sweep, capsys, figures):
-    generator, count = random.Random(SEED + 1), max(1, KILLS // 5)
-    for number in range(count):
+def test_another_launcher_resumes_the_runs_of_a_killed_one(sweep, figures):
+    generator = random.Random(SEED + 1)
+    for number in range(FEWER):
         folder = sweep.folder / f"two{number}"
         folder.mkdir()
         killed, other = (tiny.start(folder, work=sweep.work) for _ in range(2))
@@ -101,14 +94,11 @@ def test_another_launcher_resumes_the_runs_of_a_killed_one(sweep, capsys, figure
             kill(killed)
         assert other.wait() == 0, (folder / "said").read_text()
         assert differences(sweep.outcome, outcome(folder, sweep.work)) == [], f"{folder}: see the file said"
-    figures["killed launchers beside another one"] = {"kills": count}
+    figures["killed launchers beside another one"] = {"kills": FEWER}
 
 
-def test_a_killed_pretraining_has_the_same_outcome(tmp_path, capsys, figures):
+def test_a_killed_pretraining_has_the_same_outcome(tmp_path, figures):
     """With shards, and with model.pt, which is written at the end."""
-    begun = time.monotonic()
-    fallen, folders = Whole(tmp_path, tiny.PRETRAINING).kill(OF_PRETRAINING)
-    phases = dict(Counter(fell.phase for fell in fallen))
-    with capsys.disabled():
-        print(f"\n{len(fallen)} kills in {folders} pre-trainings, {time.monotonic() - begun:.0f} s: {phases}")
+    fallen, folders = Whole(tmp_path, tiny.PRETRAINING).kill(FEWER)
+    phases = Counter(fell.phase for fell in fallen)
     figures["killed pre-trainings"] = {"kills": len(fallen), "pre-trainings": folders, **phases}

@@ -6,7 +6,6 @@ pickles in each part of a checkpoint (tests/fairseq_plugin/checkpoints/test_load
 """
 
 import json
-import os
 import pickle
 import struct
 
@@ -20,30 +19,13 @@ from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.faults import file_readers, originals, tiny
+from tests.support.archives import Executes
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 NAMES = [
-    "a b",
-    'it\'s "quoted"',
-    "two\nlines",
-    "élève 書",
-    "x; touch HACKED",
-    "$(touch HACKED)",
-    "`touch HACKED`",
-    "a|touch HACKED&",
-    "-rf",
-    "%A_%s{}*?[",
-]
-
-
-class Executes:
-    """Unpickled without care, this makes a folder."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
+    "a b", 'it\'s "quoted"', "two\nlines", "élève 書", "x; touch HACKED", "$(touch HACKED)", "`touch HACKED`",
+    "a|touch HACKED&", "-rf", "%A_%s{}*?[",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))

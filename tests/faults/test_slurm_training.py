@@ -3,6 +3,7 @@
 Run by `make test-slurm`; `tests/experiments/test_slurm.py` has what needs no training.
 """
 
+import shlex
 import shutil
 from dataclasses import replace
 
@@ -11,15 +12,7 @@ import pytest
 from tests.faults import tiny
 from tests.faults.outcome import differences, outcome
 from tests.support import real_slurm
-from tests.support.real_slurm import (
-    first_task,
-    kill_processes_of,
-    kill_slurmd,
-    say,
-    start_again_at_once,
-    start_slurmd,
-    until,
-)
+from tests.support.real_slurm import first_task, say, start_again_at_once, until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -29,9 +22,8 @@ LONG = ("--", "--max-epoch", "60", "--max-update", "597", "--total-num-update", 
 """Seconds in which a task can be disturbed."""
 SIX = replace(
     tiny.SWEEP,
-    flags=(
-        *("--out", "runs", "--inits", "random", "pretrained", "--pretrained", "../model.pt"),
-        *("--seeds", "1", "2", "3", "--jobs", "2"),
+    flags=tuple(
+        shlex.split("--out runs --inits random pretrained --pretrained ../model.pt --seeds 1 2 3 --jobs 2")
     ),
     runs=tuple(f"runs/fairseq/{init}/seed{seed}" for init in ("random", "pretrained") for seed in (1, 2, 3)),
     seeds=(1, 2, 3),
@@ -84,13 +76,13 @@ def test_a_disturbed_task_ends_with_the_same_bytes(here, cluster, fault):
         say("scontrol", "requeue", task)
         start_again_at_once(task)
     else:
-        kill_slurmd(node, cluster)
-        kill_processes_of(node, cluster)
+        real_slurm.kill_slurmd(node, cluster)
+        real_slurm.kill_processes_of(node, cluster)
         start_again_at_once(task)
     code = sweep.wait(timeout=300)
     assert code == (1 if fault == "scancel" else 0), (folder / "said").read_text()
     if fault == "a node dies":
-        start_slurmd(node, cluster)
+        real_slurm.start_slurmd(node, cluster)
     trained(here, fault, SLURM_TWO, *LONG)
     assert "Loaded checkpoint" in log.read_text()
     assert differences(outcome(folder), outcome(here / "alone")) == []

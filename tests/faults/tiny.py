@@ -92,17 +92,8 @@ def prepare(folder, work=SWEEP):
 
 def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
     """The same command each time, in a session of its own; what it says is added to `said`."""
-    flags = [
-        work.command,
-        "--data",
-        "../data",
-        "--recipe",
-        "../tiny.txt",
-        "--device",
-        "cpu",
-        *work.flags,
-        *words,
-    ]
+    places = ("--data", "../data", "--recipe", "../tiny.txt", "--device", "cpu")
+    flags = [work.command, *places, *work.flags, *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "FAULTS_AIM": aim}
     if state is not None:
         environment["FAULTS_STATE"] = str(state)
@@ -112,13 +103,9 @@ def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
     )
     with open(folder / "said", "ab") as said:
         return Popen(
-            [sys.executable, "-P", "-c", program, *flags],
-            cwd=folder,
-            env=environment,
-            stdout=said,
-            stderr=STDOUT,
-            start_new_session=True,
-        )
+            [sys.executable, "-P", "-c", program, *flags], cwd=folder, env=environment, stdout=said,
+            stderr=STDOUT, start_new_session=True,
+        )  # fmt: skip
 
 
 def run(folder, *words, **options):

@@ -55,8 +55,6 @@ def save(original):
 
 
 def copy(original):
-    """The copy of one checkpoint to the name of another."""
-
     def wrapped(source, target, overwrite=False):
         with STATE.phase("copy"):
             if aimed("copy"):
@@ -82,8 +80,6 @@ def save_all(original):
 
 
 def valid_step(original):
-    """A batch of validation."""
-
     def wrapped(trainer, sample, *arguments, **options):
         with STATE.phase("validate"):
             if aimed("validate"):
@@ -94,8 +90,6 @@ def valid_step(original):
 
 
 def train_step(original):
-    """An update of the weights."""
-
     def wrapped(trainer, *arguments, **options):
         STATE.enter("train")
         result = original(trainer, *arguments, **options)

@@ -1,6 +1,7 @@
-"""Archives of the tests of `download`."""
+"""Archives of the tests of `download`, and a pickle that executes code."""
 
 import io
+import os
 import tarfile
 import zipfile
 
@@ -19,3 +20,13 @@ def write_zip(path, members):
         for name, content in members.items():
             archive.writestr(name, content)
     return path
+
+
+class Executes:
+    """A pickle of this object creates a folder when it is loaded without `weights_only`."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)

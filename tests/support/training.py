@@ -1,12 +1,15 @@
 """Run fairseq-train in this process or in its own, on tiny models."""
 
+import argparse
 import shlex
 import subprocess
+from collections import OrderedDict
 from pathlib import Path
 
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq.logging.meters import AverageMeter, TimeMeter
 from fairseq.trainer import Trainer
 from fairseq.utils import set_torch_seed
 
@@ -89,6 +92,21 @@ def save(trainer, path):
     if hasattr(trainer.task, "get_checkpoint_dict"):
         extra |= trainer.task.get_checkpoint_dict()
     trainer.save_checkpoint(str(path), extra)
+
+
+def make_old(state):
+    """Change a checkpoint to what fairseq 0.9 wrote: `args`, and names of the published roberta.base."""
+    arguments = argparse.Namespace(**{**vars(state["cfg"]["model"]), "arch": "roberta_base"})
+    for name in ("_name", "layer_norm_eps", "encoder_kind", "precision", "pooling", "family", "token_types"):
+        vars(arguments).pop(name, None)
+    weights = OrderedDict()
+    for key, weight in state["model"].items():
+        if not key.startswith("classification"):
+            key = key.replace("encoder.", "decoder.", 1)
+            key = key.replace(".layernorm_embedding.", ".emb_layer_norm.", 1)
+        weights[key] = weight
+    meters = OrderedDict(train_loss=AverageMeter(), wps=TimeMeter())
+    state |= {"args": arguments, "cfg": None, "model": weights, "extra_state": {"train_meters": meters}}
 
 
 def fairseq_train(*arguments, cwd=ROOT):

@@ -11,7 +11,7 @@ this machine: its configuration files, its variables, certificates and proxies a
 folders that they name are mounted. Everything is mounted in a mount namespace of its own, which ends with
 the command: an interrupted call leaves no mount behind.
 
-    tests/systems/clean_systems.py [--systems NAME ...] [--roots FOLDER] [--commands COMMAND ...] [--dry-run]
+    tests/systems/clean_systems.py [--systems NAME ...] [--roots FOLDER] [--dry-run]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,17 +51,12 @@ class Distribution:
         """The mirror of this machine."""
         if given := os.environ.get(f"{self.name.upper()}_MIRROR"):
             return given
+        pattern = rf"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/{self.name})/?(?:\s|$)"
         for path in sorted(Path("/etc/apt").glob("sources.list*")):
             for file in [path] if path.is_file() else sorted(path.iterdir()):
-                if found := self.mirror_in(file.read_text(encoding="utf-8")):
-                    return found
+                if found := re.search(pattern, file.read_text(encoding="utf-8"), flags=re.MULTILINE):
+                    return found[1]
         return self.mirror
-
-    def mirror_in(self, text: str) -> str | None:
-        """The mirror in the text of a file of /etc/apt, if it has one."""
-        pattern = rf"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/{self.name})/?(?:\s|$)"
-        found = re.search(pattern, text, flags=re.MULTILINE)
-        return found[1] if found else None
 
 
 DEBIAN = Distribution("debian", "http://deb.debian.org/debian", "main")
@@ -131,17 +126,13 @@ def main() -> int:
         "--roots", type=Path, default=ROOT / "data" / "systems", metavar="FOLDER",
         help="folder of the systems, 8 GB each; default: data/systems",
     )  # fmt: skip
-    parser.add_argument(
-        "--commands", nargs="+", default=list(COMMANDS), metavar="COMMAND",
-        help="commands in the clone; with other commands, no summary is written",
-    )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the steps and their state")
     options = parser.parse_args()
     commit, roots = _git("rev-parse", "HEAD"), options.roots.absolute()
     systems = [System(name, roots, commit) for name in options.systems]
     if options.dry_run:
         for system in systems:
-            for step in ("debootstrap", "clone", *options.commands):
+            for step in ("debootstrap", "clone", *COMMANDS):
                 print(f"{system.name}: {step}: {'finished' if system.finished(step) else 'to do'}")
         return 0
     _check()
@@ -150,9 +141,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     passed = True
     for system in systems:
-        passed = system.run(options.commands) and passed
-        if tuple(options.commands) == COMMANDS:
-            summarize(system)
+        passed = system.run(COMMANDS) and passed
+        summarize(system)
     return 0 if passed else 1
 
 
@@ -176,7 +166,7 @@ class System:
         """Whether the step has been finished for this commit."""
         return self.record["steps"].get(step, {}).get("exit_code") == 0
 
-    def run(self, commands: list[str]) -> bool:
+    def run(self, commands: Sequence[str]) -> bool:
         """Run every step that is not finished; returns whether all are. An error ends the system's steps."""
         print(f"== {self.name} ({self.suite}): {self.folder}, all output: {self.log}", flush=True)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +174,9 @@ class System:
             return False
         self._configure()
         for command in commands:
-            if not self._step(command, lambda command=command: self._in_system(["sh", "-c", command])):
+            if not self._step(
+                command, lambda command=command: self._call(self._words(["sh", "-c", command]))
+            ):
                 return False
             if command.startswith("make"):
                 self._note_versions()
@@ -242,9 +234,6 @@ class System:
         temporary.write_text(json.dumps(self.record, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.record_file)
 
-    def _in_system(self, words: list[str]) -> int:
-        return self._call(self._words(words))
-
     def _words(self, words: list[str]) -> list[str]:
         """The command that executes `words` in the clone, in the system."""
         environment = {name: value for name, value in os.environ.items() if PASSED.fullmatch(name)}
@@ -284,7 +273,7 @@ def _named_paths() -> Iterator[Path]:
 
 
 def machine_files() -> list[str]:
-    """The files of pip's configuration, and those that they name (certificates, constraints)."""
+    """The files of pip's configuration, and those that they name."""
     files = {path for path in PIP_FILES if Path(path).is_file()}
     return sorted(files | {str(path) for path in _named_paths() if path.is_file()})
 
@@ -327,9 +316,7 @@ def _check() -> None:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()
 
 
 if __name__ == "__main__":

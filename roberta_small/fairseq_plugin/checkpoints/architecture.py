@@ -174,16 +174,12 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
         next((shape for name, shape in shapes.items() if name.endswith(ending)), None) for ending in endings
     )
     layers = {name.split(".layers.")[1].split(".")[0] for name in shapes if ".layers." in name}
-    stored = {
-        "encoder_layers": (found.layers, len(layers)),
-        "encoder_embed_dim": (found.embed, tokens and tokens[1]),
-        "encoder_ffn_embed_dim": (found.ffn, ffn and ffn[0]),
-    }
-    wrong = [
-        f"{name} is {ours}, weights have {theirs}"
-        for name, (ours, theirs) in stored.items()
-        if ours != theirs
+    stored = [
+        ("encoder_layers", found.layers, len(layers)),
+        ("encoder_embed_dim", found.embed, tokens and tokens[1]),
+        ("encoder_ffn_embed_dim", found.ffn, ffn and ffn[0]),
     ]
+    wrong = [f"{name} is {ours}, weights have {theirs}" for name, ours, theirs in stored if ours != theirs]
     if found.learned_positions and positions is None:
         wrong.append("the table of positions is missing")
     if wrong:
@@ -258,9 +254,8 @@ def class_rows(theirs: Sequence[str], ours: Sequence[str]) -> list[int] | None:
     if sorted(theirs) == sorted(unnamed):
         numbers = {name: float(name) for name in ours if name.lstrip("-").isdecimal()}
         # Numbers by their value, before other names.
-        ordered = sorted(
-            ours, key=lambda name: (name not in numbers, numbers.get(name, 0.0), name.casefold())
-        )
+        keys = {name: (name not in numbers, numbers.get(name, 0.0), name.casefold()) for name in ours}
+        ordered = sorted(ours, key=lambda name: keys[name])
         return [list(theirs).index(unnamed[ordered.index(name)]) for name in ours]
     return None
 

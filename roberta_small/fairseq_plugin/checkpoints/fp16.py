@@ -100,9 +100,8 @@ def scale_embeddings(
             f"--embedding-scale: scaling would change the model's predictions, because the checkpoint has no "
             f"{missing[0]}; omit the flag"
         )
-    smallest = math.sqrt(
-        layer_norm_eps / sum(float(weights[name].float().var(1).mean()) for name in EMBEDDINGS)
-    )
+    variance = sum(float(weights[name].float().var(1).mean()) for name in EMBEDDINGS)
+    smallest = math.sqrt(layer_norm_eps / variance)
     if scale < smallest:
         raise UserError(
             f"--embedding-scale {scale}: LayerNorm's epsilon would dominate; use {smallest:.2g} or more"

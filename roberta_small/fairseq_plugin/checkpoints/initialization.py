@@ -28,7 +28,7 @@ from roberta_small.common.families import SECOND
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
-from roberta_small.fairseq_plugin.checkpoints.architecture import Head, head_of
+from roberta_small.fairseq_plugin.checkpoints.architecture import SWITCHES, Head, head_of
 from roberta_small.fairseq_plugin.checkpoints.loading import (
     LM_HEAD,
     bare_state,
@@ -255,25 +255,17 @@ def check_architecture(
     if not isinstance(model, RobertaModel) or (name is not None and not architecture.is_roberta(name)):
         return
     if name is None:
-        logger.warning(
-            "%s records no configuration: whether heads and activation are those of the run is unknown",
-            source,
-        )
+        what = "whether heads and activation are those of the run is unknown"
+        logger.warning("%s records no configuration: %s", source, what)
         return
     theirs, ours = architecture.of_state(path, state), architecture.of_arguments(model.args)
     names = theirs.differences(ours)
     if names:
-        found = "; ".join(
-            f"{theirs.describe(name)} there, {ours.describe(name)} in this run" for name in names
-        )
+        pairs = [f"{theirs.describe(name)} there, {ours.describe(name)} in this run" for name in names]
         words = " ".join(theirs.flags_from(ours))
-        off = [
-            flag
-            for name, flag in architecture.SWITCHES.items()
-            if name in names and not getattr(theirs, name)
-        ]
+        off = [flag for name, flag in SWITCHES.items() if name in names and not getattr(theirs, name)]
         without = f" without {' and '.join(off)}" if off else ""
-        raise UserError(f"{source} has another architecture: {found}; use {words}{without}")
+        raise UserError(f"{source} has another architecture: {'; '.join(pairs)}; use {words}{without}")
     if theirs.positions is None or ours.positions is None or theirs.positions == ours.positions:
         return
     resumes = keeps_optimizer and state.get("last_optimizer_state") is not None
@@ -283,12 +275,8 @@ def check_architecture(
             f"--max-positions {theirs.positions}"
         )
     if isinstance(model, RobertaSmall):  # fairseq's own model cannot load them: `check_keys`
-        logger.info(
-            "%s has %d positions: the first %d are used (--max-positions)",
-            path,
-            theirs.positions,
-            ours.positions,
-        )
+        counts = theirs.positions, ours.positions
+        logger.info("%s has %d positions: the first %d are used (--max-positions)", path, *counts)
 
 
 def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) -> None:
@@ -307,9 +295,8 @@ def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) 
         for key in expected
         if key in weights and weights[key].shape != expected[key].shape
     ]
-    differences += [
-        f"{key} is missing" for key in expected if key not in weights and not key.startswith(OPTIONAL)
-    ]
+    missing = (key for key in expected if key not in weights and not key.startswith(OPTIONAL))
+    differences += [f"{key} is missing" for key in missing]
     differences += [f"{key} is not part of the model" for key in weights if key not in expected]
     if differences:
         hidden = len(differences) - MAX_DIFFERENCES

@@ -61,20 +61,11 @@ class Meter:
 SCALAR = np._core.multiarray.scalar  # type: ignore[attr-defined]  # private, but the name in pickles
 ALLOWED = [
     # Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
-    argparse.Namespace,
-    omegaconf.DictConfig,
-    omegaconf.ListConfig,
-    omegaconf.base.ContainerMetadata,
-    omegaconf.base.Metadata,
-    omegaconf.nodes.AnyNode,
-    omegaconf.nodes.BooleanNode,
-    omegaconf.nodes.EnumNode,
-    omegaconf.nodes.FloatNode,
-    omegaconf.nodes.IntegerNode,
-    omegaconf.nodes.StringNode,
-    collections.defaultdict,
-    collections.OrderedDict,
-    typing.Any,
+    *(argparse.Namespace, omegaconf.DictConfig, omegaconf.ListConfig),
+    *(omegaconf.base.ContainerMetadata, omegaconf.base.Metadata),
+    *(omegaconf.nodes.AnyNode, omegaconf.nodes.BooleanNode, omegaconf.nodes.EnumNode),
+    *(omegaconf.nodes.FloatNode, omegaconf.nodes.IntegerNode, omegaconf.nodes.StringNode),
+    *(collections.defaultdict, collections.OrderedDict, typing.Any),
     *(dict, list, int, float, str, bool),
     # Metrics computed with NumPy: a scalar is pickled as its type and its bytes.
     SCALAR,
@@ -93,19 +84,8 @@ ALLOWED = [
     ),
 ]
 READ_ERRORS = (
-    RuntimeError,
-    OSError,
-    EOFError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    TypeError,
-    OverflowError,
-    AssertionError,
-    MemoryError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(RuntimeError, OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError),
+    *(AssertionError, MemoryError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 """Raised by torch and NumPy for files that are truncated, empty or in another format."""
 ZIP_MAGIC = b"PK\x03\x04"

@@ -194,10 +194,7 @@ def learns_positions(encoder: Any) -> bool:
 
 
 def content_dimensions(encoder: Any) -> int:
-    """Number of dimensions that the token embeddings use.
-
-    All but the last D, which encode the position, if positions are learned; else all.
-    """
+    """Number of dimensions that token embeddings use: all but the last D if these encode the position."""
     attention = encoder.layers[0].self_attn
     return attention.embed_dim - (attention.head_dim if learns_positions(encoder) else 0)
 

@@ -80,7 +80,11 @@ class CausalRobertaSmall(RobertaSmall):
             raise UserError("--word-dropout: a left-to-right model has no <mask>; omit the flag")
         if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
             raise UserError("--add-bos-token: texts of left-to-right models begin with </s>; omit the flag")
-        dictionary = without_mask(task.source_dictionary)
+        dictionary = task.source_dictionary
+        if dictionary.symbols[-1] == "<mask>":  # appended by the task; no text contains it
+            dictionary = copy.deepcopy(dictionary)
+            del dictionary.indices[dictionary.symbols.pop()]
+            dictionary.count.pop()
         encoder = CausalLmEncoder if linear else CausalRobertaEncoder
         return cls(args, encoder(args, dictionary))
 
@@ -260,16 +264,6 @@ def initialize_as_torch(encoder: RobertaEncoder, bound: float = 0.1) -> None:
             # sqrt(6 / (C + 3C)) is the bound of a (C, C) matrix times sqrt(1/2).
             nn.init.xavier_uniform_(linear.weight, gain=0.5**0.5)
             nn.init.zeros_(linear.bias)
-
-
-def without_mask(dictionary: Dictionary) -> Dictionary:
-    """The dictionary without the `<mask>` that tasks append: no text contains it."""
-    if dictionary.symbols[-1] != "<mask>":
-        return dictionary
-    smaller = copy.deepcopy(dictionary)
-    del smaller.indices[smaller.symbols.pop()]
-    smaller.count.pop()
-    return smaller
 
 
 @register_model_architecture("causal_roberta_small", "causal_roberta_small")

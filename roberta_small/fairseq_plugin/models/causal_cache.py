@@ -77,12 +77,7 @@ def advance(encoder: CausalEncoder, tokens_BN: Tensor, positions_BN: Tensor, cac
 
 
 def attend_cached(
-    attention: MultiheadAttention,
-    layer: int,
-    positions_BN: Tensor,
-    used: int,
-    cache: Cache,
-    x_BNC: Tensor,
+    attention: MultiheadAttention, layer: int, positions_BN: Tensor, used: int, cache: Cache, x_BNC: Tensor
 ) -> Tensor:
     """Attention of the new tokens to all tokens up to their own position: (B, N, C) -> (B, N, C)."""
     qkv_BNE = project(attention, x_BNC)

@@ -40,12 +40,7 @@ def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
 
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """A dropout mask for `keep`, int16 of `shape`, all bits set or none, and the factor of what is kept.
-
-    Raises `ValueError` if p is not a probability.
-    """
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout: {p} is not a probability")
+    """A dropout mask for `keep`, int16 of `shape`, all bits set or none, and the factor of what is kept."""
     kept = DROPOUT_LEVELS - round(p * DROPOUT_LEVELS)
     if kept == 0:
         return torch.zeros(shape, dtype=torch.int16), 0.0
@@ -60,10 +55,8 @@ def keep(x: Tensor, mask: Tensor, out: Tensor | None = None) -> Tensor:
     This takes half the time of a product with zeros and ones, which torch computes in fp32.
     """
     integer = INTEGERS[x.element_size()]
-    bits = torch.bitwise_and(
-        x.view(integer), mask.to(integer), out=None if out is None else out.view(integer)
-    )
-    return bits.view(x.dtype)
+    target = None if out is None else out.view(integer)
+    return torch.bitwise_and(x.view(integer), mask.to(integer), out=target).view(x.dtype)
 
 
 def random_bits(count: int) -> Tensor:

@@ -80,7 +80,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
             self.labels.kind.require_exclusive("--label-smoothing")
         if self.class_weights != class_weights.NONE:
             self.labels.kind.require_exclusive(class_weights.FLAG)
-        self._weights_K: torch.Tensor | None = None
+        self._weights_K: torch.Tensor | None = None  # float32 (K,), on the device of the logits
 
     def prepare(self) -> None:
         """Read and log the class weights, before the first update. Raises `UserError` if they are wrong."""
@@ -127,7 +127,11 @@ class SentenceClassificationCriterion(FairseqCriterion):
         target = sample["target"].view(-1) if exclusive else sample["target"]
         if self.training and exclusive:
             targets = sample.get("soft_target", target)
-            weights_K = self._weights_for(logits_BK)
+            if self.weights and self._weights_K is None:
+                missing = logits_BK.size(-1) - len(self.weights)  # classes that only --num-classes adds
+                self._host_weights_K = torch.tensor([*self.weights.values(), *[1.0] * missing])
+                self._weights_K = self._host_weights_K.to(logits_BK.device)
+            weights_K = self._weights_K
             known = None if weights_K is None else weight_of(host_targets(sample), self._host_weights_K)
             loss, size = training_loss(logits_BK, targets, weights_K, self.label_smoothing, known)
         else:
@@ -140,16 +144,6 @@ class SentenceClassificationCriterion(FairseqCriterion):
             self.objective.meter: self.objective.sums(logits_BK, target, self.labels),
         }
         return loss, size, output
-
-    def _weights_for(self, logits_BK: torch.Tensor) -> torch.Tensor | None:
-        """float32 (K,) on the device of the logits; 1 for classes that only --num-classes adds."""
-        if not self.weights:
-            return None
-        if self._weights_K is None:
-            missing = logits_BK.size(-1) - len(self.weights)
-            self._host_weights_K = torch.tensor([*self.weights.values(), *[1.0] * missing])
-            self._weights_K = self._host_weights_K.to(logits_BK.device)
-        return self._weights_K
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:

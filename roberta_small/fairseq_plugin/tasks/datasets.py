@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, data_utils
+from fairseq.data import (
+    BaseWrapperDataset,
+    Dictionary,
+    FairseqDataset,
+    IdDataset,
+    NestedDictionaryDataset,
+    NumelDataset,
+    NumSamplesDataset,
+    RightPadDataset,
+    data_utils,
+)
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 
@@ -41,19 +52,29 @@ def load_split(
                 f"{prefix}{suffix}: no such file; existing splits: {', '.join(known) or 'none'}; "
                 f"{WRITE_AGAIN}"
             )
-    if not is_index(Path(f"{prefix}.idx")):
-        raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {WRITE_AGAIN}")
-    if Path(f"{prefix}.bin").stat().st_size == 0:
-        raise UserError(f"{prefix}.bin: no sentences; {WRITE_AGAIN}")
-    try:
-        dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=combine)
-    except READ_ERRORS:
-        dataset = None
+    dataset = None
+    if is_index(Path(f"{prefix}.idx")):
+        if Path(f"{prefix}.bin").stat().st_size == 0:
+            raise UserError(f"{prefix}.bin: no sentences; {WRITE_AGAIN}")
+        with contextlib.suppress(*READ_ERRORS):
+            dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=combine)
     if dataset is None:
         raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {WRITE_AGAIN}")
     if isinstance(dataset, MMapIndexedDataset):
         check_binary(prefix, dataset, dictionary)
     return dataset
+
+
+def examples_of(tokens: FairseqDataset, pad: int, more: dict[str, FairseqDataset]) -> FairseqDataset:
+    """Examples of token ids (L,), which a batch pads on the right, with further entries."""
+    padded, lengths = RightPadDataset(tokens, pad_idx=pad), NumelDataset(tokens, reduce=False)
+    entries = {
+        "id": IdDataset(),
+        "net_input": {"src_tokens": padded, "src_lengths": lengths},
+        "nsentences": NumSamplesDataset(),
+        "ntokens": NumelDataset(tokens, reduce=True),
+    }
+    return NestedDictionaryDataset(entries | more, sizes=[tokens.sizes])
 
 
 def check_binary(prefix: Path, dataset: MMapIndexedDataset, dictionary: Dictionary) -> None:
@@ -122,9 +143,8 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator
     """
     if len(iterator.frozen_batches) == 0:
         raise UserError(
-            f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
-            "provide more data (of running text, with a larger fraction as --valid), or add "
-            "--required-batch-size-multiple 1"
+            f"{len(iterator.dataset)} sentences or blocks do not fill one batch; provide more data (of "
+            "running text, with a larger fraction as --valid), or add --required-batch-size-multiple 1"
         )
     return first_batch(iterator)
 
@@ -195,9 +215,7 @@ class ShortenedPairsDataset(BaseWrapperDataset):
         """The number of tokens of a pair."""
         return int(self._sizes[index])
 
-    def size(self, index: int) -> int:
-        """The number of tokens of a pair."""
-        return int(self._sizes[index])
+    size = num_tokens
 
 
 class TargetRows(FairseqDataset):

@@ -18,19 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.data import (
-    Dictionary,
-    FairseqDataset,
-    IdDataset,
-    ListDataset,
-    NestedDictionaryDataset,
-    NumelDataset,
-    NumSamplesDataset,
-    PrependTokenDataset,
-    RightPadDataset,
-    SortDataset,
-    data_utils,
-)
+from fairseq.data import Dictionary, FairseqDataset, ListDataset, PrependTokenDataset, SortDataset, data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
@@ -42,7 +30,7 @@ from torch import Tensor, nn
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
-from roberta_small.fairseq_plugin.tasks.datasets import load_split
+from roberta_small.fairseq_plugin.tasks.datasets import examples_of, load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess.indexed import text_blocks
 
@@ -121,19 +109,7 @@ class DistillationTask(FairseqTask):
             )
         with data_utils.numpy_seed(self.cfg.seed):
             order = np.random.permutation(len(texts))
-        found = NestedDictionaryDataset(
-            {
-                "id": IdDataset(),
-                "net_input": {
-                    "src_tokens": RightPadDataset(texts, pad_idx=self.dictionary.pad()),
-                    "src_lengths": NumelDataset(texts, reduce=False),
-                },
-                "teacher": VectorDataset(vectors, texts.sizes),
-                "nsentences": NumSamplesDataset(),
-                "ntokens": NumelDataset(texts, reduce=True),
-            },
-            sizes=[texts.sizes],
-        )
+        found = examples_of(texts, self.dictionary.pad(), {"teacher": VectorDataset(vectors, texts.sizes)})
         key = order if self._is_train(split) else texts.sizes
         self.datasets[split] = SortDataset(found, sort_order=[key])
         return self.datasets[split]
@@ -283,9 +259,8 @@ class DistillationCriterion(FairseqCriterion):
         size = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
         if size == 0:
             return
-        counts = {"loss": size, "token_error": size}
         texts = sum(int(log["nsentences"]) for log in logging_outputs)
-        counts |= {"text_error": texts, "first_error": texts}
+        counts = {"loss": size, "token_error": size, "text_error": texts, "first_error": texts}
         for name, count in counts.items():
             found = [float(log[name]) for log in logging_outputs if name in log]
             if found:

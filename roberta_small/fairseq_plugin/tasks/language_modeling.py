@@ -168,10 +168,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for block in _slices(0, len(x_NC), rows):
                 scores = x_NC.new_empty(block.stop - block.start, len(weight))
                 split = min(max(block.start, targets), block.stop)  # where the bags begin
-                parts = (
-                    _slices(block.start, split, sizes.loss_rows),
-                    _slices(split, block.stop, sizes.loss_rows),
-                )
+                step = sizes.loss_rows
+                parts = _slices(block.start, split, step), _slices(split, block.stop, step)
                 for part in itertools.chain(*parts):
                     out = scores[part.start - block.start : part.stop - block.start]
                     torch.addmm(bias, x_NC[part], weight.t(), out=out)

@@ -27,14 +27,9 @@ from fairseq.data import (
     ConcatSentencesDataset,
     Dictionary,
     FairseqDataset,
-    IdDataset,
     MaskTokensDataset,
-    NestedDictionaryDataset,
-    NumelDataset,
-    NumSamplesDataset,
     OffsetTokensDataset,
     PrependTokenDataset,
-    RightPadDataset,
     SortDataset,
     StripTokenDataset,
     data_utils,
@@ -66,6 +61,7 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
     check_labels,
     check_lengths,
     check_same_length,
+    examples_of,
     load_label_sets,
     load_numbers,
     load_soft_labels,
@@ -102,8 +98,7 @@ class SentenceClassificationConfig(FairseqDataclass):
         default="none", metadata={"help": "if not none, shorten sequences that exceed --max-positions"}
     )
     shorten_data_split_list: str = field(
-        default="",
-        metadata={"help": 'splits to apply shortening to, e.g. "train,valid" (default: all)'},
+        default="", metadata={"help": 'splits to apply shortening to, e.g. "train,valid" (default: all)'}
     )
     keep_eos: bool = field(
         default=False,
@@ -207,24 +202,11 @@ class SentenceClassificationTask(FairseqTask):
 
         tokens = self._shorten(text, split)
         check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
-        pad = self.source_dictionary.pad()
         trained = split in self.cfg.train_subset.split(",")
         classes = len(self.class_names), self.cfg.num_classes
         soft = load_soft_labels(self.cfg.data, split, len(text), *classes) if trained else None
-        dataset: FairseqDataset = NestedDictionaryDataset(
-            {
-                "id": IdDataset(),
-                "net_input": {
-                    "src_tokens": RightPadDataset(tokens, pad_idx=pad),
-                    "src_lengths": NumelDataset(tokens, reduce=False),
-                },
-                "nsentences": NumSamplesDataset(),
-                "ntokens": NumelDataset(tokens, reduce=True),
-                "target": target,
-                **({} if soft is None else {"soft_target": soft}),
-            },
-            sizes=[tokens.sizes],
-        )
+        targets = {"target": target} if soft is None else {"target": target, "soft_target": soft}
+        dataset: FairseqDataset = examples_of(tokens, self.source_dictionary.pad(), targets)
         if not self.cfg.no_shuffle:
             with data_utils.numpy_seed(self.cfg.seed):
                 shuffled = np.random.permutation(len(tokens))  # as in stock fairseq
@@ -312,9 +294,8 @@ class SentenceClassificationTask(FairseqTask):
         shortened = maybe_shorten_dataset(tokens, *arguments)
         if cfg.keep_eos and shortened is not tokens:
             separator = separator_of(cfg.separator_token)
-            return KeepEosDataset(
-                shortened, tokens, self.source_dictionary.eos() if separator is None else separator
-            )
+            eos = self.source_dictionary.eos() if separator is None else separator
+            return KeepEosDataset(shortened, tokens, eos)
         return shortened
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -349,15 +330,8 @@ class SentenceClassificationTask(FairseqTask):
         """Maximum number of tokens of an example."""
         return self.cfg.max_positions
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The dictionary of the text, with `<mask>`."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The dictionary of the text; fairseq requires this property."""
-        return self.dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
+    """The dictionary of the text, with `<mask>`; fairseq requires both."""
 
 
 def requested_kind(cfg: SentenceClassificationConfig) -> LabelKind:

@@ -79,9 +79,8 @@ class LoadFollower:
             wanted = min(share, threads + int(load.idle + 1 - IDLE))
         if wanted != threads:
             torch.set_num_threads(wanted)
-            logger.info(
-                "CPU threads: %d (%s)", wanted, "the cores are busy" if wanted < threads else "cores are idle"
-            )
+            reason = "the cores are busy" if wanted < threads else "cores are idle"
+            logger.info("CPU threads: %d (%s)", wanted, reason)
 
 
 def following_load(

@@ -7,41 +7,20 @@ import torch
 from fairseq import options
 
 from roberta_small.common.errors import UserError
-from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.fairseq_plugin.checkpoints.architecture import (
     Architecture,
     of_arguments,
     read_architecture,
 )
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, make_old, save
 
 TINY = Architecture(
-    causal=False,
-    layers=2,
-    embed=16,
-    ffn=16,
-    heads=2,
-    activation="gelu",
-    pooler_activation="tanh",
-    pre_norm=False,
-    embedding_norm=True,
-    layer_norm_eps=1e-5,
-    untied_lm_head=False,
-    learned_positions=True,
-    scaled_embeddings=False,
-    pooling="first",
-    family="roberta",
-    token_types=False,
-    positions=32,
-)
-LEFT_TO_RIGHT = {
-    "causal": True,
-    "pooling": "last",
-    "learned_positions": False,
-    "scaled_embeddings": True,
-    "positions": None,
-}
+    causal=False, layers=2, embed=16, ffn=16, heads=2, activation="gelu", pooler_activation="tanh",
+    pre_norm=False, embedding_norm=True, layer_norm_eps=1e-5, untied_lm_head=False, learned_positions=True,
+    scaled_embeddings=False, pooling="first", family="roberta", token_types=False, positions=32,
+)  # fmt: skip
+LEFT_TO_RIGHT = {"causal": True, "learned_positions": False, "scaled_embeddings": True, "positions": None}
 ARCHITECTURES = {
     "default": ([], {}),
     "heads and activation": (
@@ -96,28 +75,10 @@ def test_a_checkpoint_without_a_head_has_no_pooler(data, tmp_path, tiny):
     assert found.differences(dataclasses.replace(TINY, pooler_activation="relu")) == []
 
 
-def test_an_fp16_export_has_the_same_architecture(data, tmp_path):
-    path = checkpoint(
-        data, tmp_path / "model.pt", "--encoder-attention-heads", "4", "--untie-weights-roberta"
-    )
-    fp16.write(path, tmp_path / "model.safetensors")
-    assert read_architecture(tmp_path / "model.safetensors") == read_architecture(path)
-
-
 def old_format(source, target, **kwargs):
-    """A checkpoint as fairseq 0.9 wrote it: `args`, and names of the published roberta.base."""
     state = load_checkpoint(source)
-    arguments = state["cfg"]["model"]
-    for name in ("_name", "layer_norm_eps", "encoder_kind", "precision", "pooling"):
-        delattr(arguments, name)
-    arguments.arch = "roberta_base"
-    names = {"encoder.": "decoder.", ".layernorm_embedding.": ".emb_layer_norm."}
-    weights = {}
-    for key, weight in state["model"].items():
-        for new, old in names.items():
-            key = key.replace(new, old, 1) if not key.startswith("classification") else key
-        weights[key] = weight
-    torch.save({"args": arguments, "model": weights, "extra_state": {}}, target, **kwargs)
+    make_old(state)
+    torch.save(state, target, **kwargs)
     return target
 
 
@@ -145,10 +106,7 @@ def test_weights_are_not_read(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("change", "facts"),
     [
-        (
-            lambda state: setattr(state["cfg"]["model"], "encoder_layers", 3),
-            ["encoder_layers is 3", "have 2"],
-        ),
+        (lambda state: setattr(state["cfg"]["model"], "encoder_layers", 3), ["is 3", "have 2"]),
         (lambda state: setattr(state["cfg"]["model"], "encoder_ffn_embed_dim", 24), ["24", "16"]),
         (lambda state: setattr(state["cfg"]["model"], "arch", "transformer_lm"), ["'transformer_lm'"]),
         (lambda state: state.update(cfg=None), ["no configuration", "'cfg' or 'args'"]),

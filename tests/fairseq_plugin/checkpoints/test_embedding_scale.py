@@ -10,7 +10,6 @@ from roberta_small.fairseq_plugin.checkpoints.fp16 import EMBEDDINGS, NORM, scal
 from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from tests.support import networks
-from tests.support.data_folders import write_data
 from tests.support.networks import HEAD
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
@@ -51,16 +50,12 @@ def test_rescaling_does_not_change_the_scores_of_either_head(kind):
         torch.testing.assert_close(found, wanted, **TOLERANCE)
 
 
-def test_rescaling_copies_the_weights_and_keeps_them_tied():
+def test_rescaling_copies_the_weights_and_keeps_them_tied_or_untied():
     weights = build().state_dict()
     before = {name: weight.clone() for name, weight in weights.items()}
     smaller = scale_embeddings(weights, SCALE)
     assert all(torch.equal(weights[name], before[name]) for name in before)
     assert smaller["encoder.lm_head.weight"] is smaller[EMBEDDINGS[0]]
-
-
-def test_an_untied_lm_head_is_not_rescaled():
-    weights = build().state_dict()
     weights["encoder.lm_head.weight"] = weights["encoder.lm_head.weight"].clone()
     smaller = scale_embeddings(weights, SCALE)
     heads = [name for name in weights if "lm_head" in name]
@@ -91,8 +86,7 @@ def test_a_model_that_rescaling_would_change_is_an_error(name):
         scale_embeddings(weights, SCALE)
 
 
-def test_the_fp16_export_rescales_embeddings(tmp_path):
-    data = write_data(tmp_path / "data")
+def test_the_fp16_export_rescales_embeddings(data, tmp_path):
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", tmp_path / "run"])
     save(trainer, tmp_path / "model.pt")
     path = tmp_path / f"half{SUFFIX}"

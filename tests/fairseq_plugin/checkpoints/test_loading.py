@@ -17,18 +17,8 @@ from omegaconf import OmegaConf
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights, verify_checksums
-from tests.support.data_folders import write_data
+from tests.support.archives import Executes, write_zip
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
-
-
-class Executes:
-    """A pickle of this object creates a folder when it is loaded without `weights_only`."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
 
 
 def checkpoint(**extra):
@@ -36,9 +26,8 @@ def checkpoint(**extra):
 
 
 @pytest.fixture
-def trained(tmp_path):
+def trained(data, tmp_path):
     """A checkpoint written by fairseq's trainer, with optimizer state."""
-    data = write_data(tmp_path / "data")
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.train_step([next(iterator.next_epoch_itr())])
@@ -54,40 +43,31 @@ def test_a_checkpoint_of_fairseq_loads(trained):
     assert isinstance(state["cfg"]["model"], argparse.Namespace)
 
 
-def test_configurations_of_older_versions_load(tmp_path):
+def test_configurations_of_older_versions_and_numpy_metrics_load(tmp_path):
     cfg = OmegaConf.create({"task": {"data": "x", "lr": [0.1], "on": True, "n": 3}, "model": None})
-    torch.save(checkpoint(cfg=cfg, args=argparse.Namespace(arch="roberta")), tmp_path / "old.pt")
+    extra = {"best": np.float64(81.5), "steps": np.int64(3)}
+    old = checkpoint(cfg=cfg, args=argparse.Namespace(arch="roberta"), extra_state=extra)
+    torch.save(old, tmp_path / "old.pt")
     state = load_checkpoint(tmp_path / "old.pt")
-    assert state["cfg"] == cfg
-    assert state["args"].arch == "roberta"
-
-
-def test_numpy_metrics_load(tmp_path):
-    torch.save(
-        checkpoint(extra_state={"best": np.float64(81.5), "steps": np.int64(3)}), tmp_path / "numpy.pt"
-    )
-    assert load_checkpoint(tmp_path / "numpy.pt")["extra_state"] == {"best": 81.5, "steps": 3}
+    assert (state["cfg"], state["args"].arch) == (cfg, "roberta")
+    assert state["extra_state"] == {"best": 81.5, "steps": 3}
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy pickle"])
 @pytest.mark.parametrize("place", ["cfg", "extra_state", "model"])
-def test_a_pickle_that_executes_code_is_refused(tmp_path, place, legacy):
+def test_a_pickle_that_executes_code_is_refused(tmp_path, monkeypatch, place, legacy):
+    """Also if the environment turns safe loading off."""
     path, mark = tmp_path / "evil.pt", tmp_path / "executed"
     torch.save(checkpoint(**{place: {"x": Executes(mark)}}), path, _use_new_zipfile_serialization=not legacy)
     with pytest.raises(UserError, match=r"evil\.pt: .*mkdir"):
+        load_checkpoint(path)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(UserError):
         load_checkpoint(path)
     assert not mark.exists()
     # Without `weights_only` the same file does execute code.
     torch.load(path, weights_only=False)
     assert mark.exists()
-
-
-def test_the_environment_cannot_disable_safe_loading(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    torch.save(checkpoint(cfg=Executes(tmp_path / "executed")), tmp_path / "evil.pt")
-    with pytest.raises(UserError):
-        load_checkpoint(tmp_path / "evil.pt")
-    assert not (tmp_path / "executed").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", pickle.dumps({"a": 1})])
@@ -120,12 +100,8 @@ def test_a_flipped_bit_is_an_error(trained):
 
 def test_a_compressed_archive_is_verified_too(tmp_path):
     torch.save(checkpoint(), tmp_path / "stored.pt")
-    with (
-        zipfile.ZipFile(tmp_path / "stored.pt") as stored,
-        zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed,
-    ):
-        for name in stored.namelist():
-            packed.writestr(name, stored.read(name))
+    with zipfile.ZipFile(tmp_path / "stored.pt") as stored:
+        write_zip(tmp_path / "packed.pt", {name: stored.read(name) for name in stored.namelist()})
     with open(tmp_path / "stored.pt", "rb") as stored, open(tmp_path / "packed.pt", "rb") as packed:
         assert verify_checksums(stored)
         assert not verify_checksums(packed)
@@ -167,15 +143,11 @@ def test_the_head_of_a_checkpoint_from_a_gpu_is_tied_to_the_embeddings_again(tra
 
 
 def test_missing_files_and_other_archives_are_errors(tmp_path):
-    with pytest.raises(UserError, match=r"none\.pt: "):
-        load_checkpoint(tmp_path / "none.pt")
     torch.save({"weights": 1}, tmp_path / "other.pt")
-    with pytest.raises(UserError, match=r"other\.pt: .*'model'"):
-        load_checkpoint(tmp_path / "other.pt")
-    with zipfile.ZipFile(tmp_path / "archive.pt", "w") as archive:
-        archive.writestr("readme", "text")
-    with pytest.raises(UserError, match=r"archive\.pt: "):
-        load_checkpoint(tmp_path / "archive.pt")
+    write_zip(tmp_path / "archive.pt", {"readme": "text"})
+    for name, facts in {"none.pt": "", "other.pt": ".*'model'", "archive.pt": ""}.items():
+        with pytest.raises(UserError, match=f"{name}: {facts}"):
+            load_checkpoint(tmp_path / name)
 
 
 def test_save_weights_writes_a_smaller_checkpoint_that_fairseq_loads(trained):
@@ -196,15 +168,11 @@ def test_neither_the_optimizer_nor_a_second_copy_of_the_weights_is_in_memory(tmp
     torch.save({"model": weights, "cfg": None, "last_optimizer_state": moments}, tmp_path / "model.pt")
     del moments
     load_checkpoint(tmp_path / "model.pt", optimizer=False)
-    before = reset_peak()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak: proc_pid_clear_refs(5)
+    before = peak_bytes()
     state = load_checkpoint(tmp_path / "model.pt", optimizer=False)
     assert (peak_bytes() - before) / 2**20 < 48 + 32
     assert all(torch.equal(state["model"][name], weight) for name, weight in weights.items())
-
-
-def reset_peak():
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc_pid_clear_refs(5)
-    return peak_bytes()
 
 
 def peak_bytes():

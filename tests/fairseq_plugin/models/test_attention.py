@@ -3,24 +3,19 @@
 import pytest
 import scipy.stats
 import torch
-from fairseq.modules import MultiheadAttention
 
 from roberta_small.fairseq_plugin.models import attention
-from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, kernel_offsets
+from roberta_small.fairseq_plugin.models.attention import attend
 from roberta_small.fairseq_plugin.models.dropout import (
     COLUMNS,
     DROPOUT_LEVELS,
-    dropout,
     keep_mask,
     random_bits,
 )
-from roberta_small.fairseq_plugin.models.grouped_attention import groups_of
 
 HEADS, SIZE = 3, 8
 WIDTH = HEADS * SIZE
 LENGTHS = (5, 1, 20, 16, 33)
-GROUPS = ([0, 1, 3], [2], [4])
-"""Sentences with the same length rounded up to a multiple of 16. After the last one too few rows follow."""
 PADDING = 9
 
 
@@ -96,20 +91,6 @@ def test_the_kernel_depends_on_dtype_head_size_and_gpu(gpu_path, monkeypatch, dt
     assert out_TC.dtype == dtype
 
 
-def test_padding_is_one_more_sentence_of_the_kernels():
-    assert kernel_offsets((3, 2), 5) == [0, 3, 5]
-    assert kernel_offsets((3, 2), 64) == [0, 3, 5, 64]
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_without_tokens_the_result_is_zero(monkeypatch, causal):
-    for one_by_one in (True, False):
-        monkeypatch.setattr(attention, "one_by_one", lambda x, value=one_by_one: value)
-        out_TC = attend(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0, causal=causal)
-        assert out_TC.shape == (4, WIDTH)
-        assert not out_TC.any()
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
@@ -129,29 +110,6 @@ def test_attention_on_cuda_equals_that_on_a_cpu(dtype, causal, size):
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, **near)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_attention_of_a_single_query_keeps_the_dtype(dtype):
-    attention = MultiheadAttention(WIDTH, HEADS, self_attention=True).to(dtype)
-    x_TC = torch.randn(sum(LENGTHS), WIDTH, dtype=dtype)
-    assert attend_single_query(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
-
-
-def test_sentences_of_similar_length_are_a_group():
-    groups = groups_of(LENGTHS, HEADS, sum(LENGTHS) + PADDING)
-    assert [group.lengths for group in groups] == [[LENGTHS[i] for i in group] for group in GROUPS]
-
-
-def test_a_large_group_is_divided_and_a_long_sentence_is_alone():
-    sizes = [len(group.lengths) for group in groups_of((256, 60) * 20, 8, 20 * 316)]
-    assert sizes == [1] * 20 + [8, 8, 4]
-
-
-def test_without_grad_nothing_is_saved_for_the_backward_pass():
-    with torch.no_grad():
-        qkv_TE = torch.randn(sum(LENGTHS), 3 * WIDTH, requires_grad=True)
-        assert attend(qkv_TE, LENGTHS, HEADS, 0.0).grad_fn is None
 
 
 MASK_SHAPE = torch.Size([300, 333])
@@ -204,9 +162,3 @@ def test_all_values_of_the_random_bits_are_equally_frequent():
     for part in (values[0::2], values[1::2]):  # the lower and the upper half of each hash
         counts = torch.bincount(part.int(), minlength=DROPOUT_LEVELS)
         assert scipy.stats.chisquare(counts.numpy()).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("p", [-0.1, 1.5])
-def test_dropout_with_an_impossible_probability_is_an_error(p):
-    with pytest.raises(ValueError, match="not a probability"):
-        dropout(torch.ones(3), p)

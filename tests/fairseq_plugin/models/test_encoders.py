@@ -5,7 +5,7 @@ from fairseq.models.transformer import TransformerEncoder
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import encoders
-from roberta_small.fairseq_plugin.models.encoders import EncoderKind, register_encoder
+from roberta_small.fairseq_plugin.models.encoders import EncoderKind
 from tests.support import training
 
 
@@ -21,15 +21,10 @@ class Counting(TransformerEncoder):
 
 @pytest.fixture
 def toy(monkeypatch):
-    """An encoder that is registered from outside, for one test."""
+    """An encoder that is registered for one test."""
     monkeypatch.setattr(Counting, "calls", 0)
-    known = dict(encoders.ENCODERS)
-    kind = register_encoder(
-        EncoderKind("toy", Counting, "counts its calls", unsupported={"quant_noise_pq": 0})
-    )
-    yield kind
-    encoders.ENCODERS.clear()
-    encoders.ENCODERS.update(known)
+    kind = EncoderKind("toy", Counting, "counts its calls", unsupported={"quant_noise_pq": 0})
+    monkeypatch.setitem(encoders.ENCODERS, "toy", kind)
 
 
 def arguments(data, encoder, *more):
@@ -51,8 +46,3 @@ def test_a_flag_that_the_encoder_does_not_support_is_an_error(toy, data, flags):
     with pytest.raises(UserError, match=flags[0]) as error:
         training.build_trainer(arguments(data, "toy", *flags))
     assert ("padded" if flags[0] == "--quant-noise-pq" else "packed") in str(error.value)
-
-
-def test_a_name_cannot_be_registered_twice():
-    with pytest.raises(ValueError, match="padded"):
-        register_encoder(EncoderKind("padded", TransformerEncoder, ""))

@@ -1,7 +1,6 @@
 """Left-to-right models: pre-training with fairseq's task `language_modeling`, fine-tuning as classifiers."""
 
 import logging
-import math
 import shlex
 
 import pytest
@@ -14,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
-from tests.support.data_folders import PIECES, write_data, write_dictionary, write_split
+from tests.support.data_folders import PIECES, write_dictionary, write_split
 from tests.support.training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
@@ -36,19 +35,14 @@ def text(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def labelled(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"))
-
-
 def trainer_of(text, arch, criterion="fast_lm"):
     words = [text, *BLOCKS, "--criterion", criterion, "--arch", arch, *STEPS, *SIZES, *FAST]
     return build_trainer(words)
 
 
-def classifier(labelled, folder, arch, *flags):
+def classifier(data, folder, arch, *flags):
     """The trainer of a classifier with its initial checkpoint loaded."""
-    words = [labelled, *CLASSIFY, "--arch", arch, *STEPS, *SIZES, *FAST, "--save-dir", folder, *flags]
+    words = [data, *CLASSIFY, "--arch", arch, *STEPS, *SIZES, *FAST, "--save-dir", folder, *flags]
     _, trainer = build_trainer(words)
     checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
     return trainer
@@ -56,18 +50,12 @@ def classifier(labelled, folder, arch, *flags):
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def pretrained(request, text, tmp_path_factory):
-    """An architecture, a checkpoint after 25 updates, and their losses (bits)."""
+    """An architecture and a checkpoint after 25 updates."""
     _, trainer = trainer_of(text, request.param)
-    losses = losses_of(trainer, 25)
+    losses_of(trainer, 25)
     path = tmp_path_factory.mktemp(request.param) / "model.pt"
     save(trainer, path)
-    return request.param, path, losses
-
-
-def test_pre_training_reduces_the_loss(pretrained):
-    _, _, losses = pretrained
-    assert losses[0] > 0.9 * math.log2(PIECES)
-    assert sum(losses[-3:]) < sum(losses[:3]) - 0.3
+    return request.param, path
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -133,11 +121,11 @@ def test_fast_lm_needs_a_left_to_right_model(text):
         FastLmCriterion(task)(other.get_model(), sample)
 
 
-def test_a_language_model_can_be_fine_tuned_as_a_classifier(pretrained, labelled, tmp_path, caplog):
-    arch, path, _ = pretrained
-    fresh = classifier(labelled, tmp_path / "fresh", arch).get_model().state_dict()
+def test_a_language_model_can_be_fine_tuned_as_a_classifier(pretrained, data, tmp_path, caplog):
+    arch, path = pretrained
+    fresh = classifier(data, tmp_path / "fresh", arch).get_model().state_dict()
     with caplog.at_level(logging.INFO):
-        trainer = classifier(labelled, tmp_path / "run", arch, "--restore-file", path, *RESET)
+        trainer = classifier(data, tmp_path / "run", arch, "--restore-file", path, *RESET)
     assert [m for m in caplog.messages if str(path) in m and "classification head" in m]
     model = trainer.get_model()
     saved = torch.load(path, weights_only=True)["model"]
@@ -148,25 +136,24 @@ def test_a_language_model_can_be_fine_tuned_as_a_classifier(pretrained, labelled
     assert sum(losses[-6:]) < sum(losses[:6])
 
 
-def test_a_classification_head_with_other_classes_is_replaced_and_logged(labelled, tmp_path, caplog):
-    trainer = classifier(labelled, tmp_path / "run", "causal_lm_small", "--num-classes", "3")
+def test_a_classification_head_with_other_classes_is_replaced_and_logged(data, tmp_path, caplog):
+    trainer = classifier(data, tmp_path / "run", "causal_lm_small", "--num-classes", "3")
     save(trainer, tmp_path / "three.pt")
-    two = classifier(
-        labelled, tmp_path / "two", "causal_lm_small", "--restore-file", tmp_path / "three.pt", *RESET
-    )
+    start = ("--restore-file", tmp_path / "three.pt", *RESET)
+    two = classifier(data, tmp_path / "two", "causal_lm_small", *start)
     name = f"{HEAD}sentence_classification_head.out_proj.weight"
     assert two.get_model().state_dict()[name].shape == (2, 16)
     warnings = [record.name for record in caplog.records if record.levelno == logging.WARNING]
     assert "roberta_small.fairseq_plugin.models.causal" in warnings
 
 
-def test_word_dropout_is_an_error(labelled, tmp_path):
+def test_word_dropout_is_an_error(data, tmp_path):
     with pytest.raises(UserError, match=r"--word-dropout: .*<mask>"):
-        classifier(labelled, tmp_path, "causal_roberta_small", "--word-dropout", "0.1")
+        classifier(data, tmp_path, "causal_roberta_small", "--word-dropout", "0.1")
 
 
-def test_a_checkpoint_of_another_architecture_is_an_error(pretrained, labelled, tmp_path):
-    own, path, _ = pretrained
+def test_a_checkpoint_of_another_architecture_is_an_error(pretrained, data, tmp_path):
+    own, path = pretrained
     for arch in {*ARCHITECTURES, "roberta_small"} - {own}:
         with pytest.raises(UserError, match=r"model\.pt .*--arch"):
-            classifier(labelled, tmp_path / arch, arch, "--restore-file", path, *RESET)
+            classifier(data, tmp_path / arch, arch, "--restore-file", path, *RESET)

@@ -16,7 +16,6 @@ from roberta_small.fairseq_plugin.tasks.criterion import (
     SentenceClassificationCriterionConfig,
 )
 from roberta_small.fairseq_plugin.tasks.objectives import training_loss
-from tests.support.data_folders import write_data
 from tests.support.training import INPUT, SIZES, STEPS, build_trainer
 
 METRICS = {
@@ -119,37 +118,19 @@ def test_the_training_loss_over_batches_equals_torchs_mean(weights, smoothing):
     torch.testing.assert_close(ours, expected)
 
 
-def test_without_weights_and_smoothing_the_loss_is_that_of_stock_fairseq():
-    logits_NK, labels_N = torch.randn(16, 3), torch.randint(3, (16,))
-    stock = torch.nn.functional.nll_loss(
-        torch.nn.functional.log_softmax(logits_NK, dim=-1, dtype=torch.float32), labels_N, reduction="sum"
-    )
-    loss, size = training_loss(logits_NK, labels_N)
-    assert torch.equal(loss, stock)
-    assert (size, type(size)) == (16, int)
-
-
 def test_the_validation_loss_is_not_smoothed():
-    logits, labels = torch.randn(8, 3), torch.randint(3, (8,))
-    smoothed, plain = build(0.3), build()
-    assert smoothed(Logits(), sample_of(logits, labels))[0] != plain(Logits(), sample_of(logits, labels))[0]
-    smoothed.eval()
-    assert smoothed(Logits(), sample_of(logits, labels))[0] == plain(Logits(), sample_of(logits, labels))[0]
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
-def test_impossible_label_smoothing_is_an_error(value):
-    with pytest.raises(UserError, match="--label-smoothing"):
-        build(value)
+    sample, smoothed, plain = sample_of(torch.randn(8, 3), torch.randint(3, (8,))), build(0.3), build()
+    assert smoothed(Logits(), sample)[0] != plain(Logits(), sample)[0]
+    assert smoothed.eval()(Logits(), sample)[0] == plain(Logits(), sample)[0]
 
 
 def test_an_update_without_sentences_logs_nothing():
     assert reduced([{"sample_size": 0}]) == {}
 
 
-def test_a_task_without_labels_is_an_error(tmp_path):
+def test_a_task_without_labels_is_an_error(data):
     words = "--task sentence_prediction --criterion sentence_classification --arch roberta --num-classes 2"
-    arguments = [write_data(tmp_path), *words.split(), *INPUT, *SIZES, *STEPS, "--optimizer", "adam"]
+    arguments = [data, *words.split(), *INPUT, *SIZES, *STEPS, "--optimizer", "adam"]
     trainer = build_trainer(arguments)[1]
     batch = next(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
     with pytest.raises(UserError, match="--task sentence_classification"):
@@ -168,16 +149,10 @@ def test_certain_soft_labels_are_labels(weights, smoothing):
     assert weight == pytest.approx(number)
 
 
-def test_the_loss_of_soft_labels_is_torchs():
-    logits_BK, p_BK = torch.randn(16, 3), torch.rand(16, 3).softmax(1)
-    loss, size = training_loss(logits_BK, p_BK)
-    torch.testing.assert_close(loss / size, torch.nn.functional.cross_entropy(logits_BK, p_BK))
-
-
 def test_soft_labels_are_targets_of_training_only():
-    logits, labels = torch.randn(8, 3), torch.randint(3, (8,))
+    logits, labels, p_BK = torch.randn(8, 3), torch.randint(3, (8,)), torch.rand(8, 3).softmax(1)
     sample = sample_of(logits, labels)
-    soft = sample | {"soft_target": torch.rand(8, 3).softmax(1)}
-    trained = build()
-    assert trained(Logits(), soft)[0] != trained(Logits(), sample)[0]
+    soft, trained = sample | {"soft_target": p_BK}, build()
+    loss, size, _ = trained(Logits(), soft)
+    torch.testing.assert_close(loss / size, torch.nn.functional.cross_entropy(logits, p_BK))
     assert torch.equal(trained.eval()(Logits(), soft)[0], trained(Logits(), sample)[0])

@@ -24,8 +24,7 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
     SentenceClassificationTask,
 )
-from roberta_small.preprocess.__main__ import main
-from tests.support.tiny_tokenizers import lines
+from tests.support.tiny_runs import make_labelled_data
 
 SCALING = Scaling(2.0, 3.0)
 
@@ -82,9 +81,7 @@ def test_metrics_over_batches_and_workers(kind):
     logits = logits + target.view(count, -1)
     parts = [slice(i, i + 7) for i in range(0, count, 7)]
     outputs = [output_of(kind, logits[part], target[part])[2] for part in parts]
-    summed = {key: sum(float(o[key]) if o[key].numel() == 1 else o[key] for o in outputs[:4])
-              if torch.is_tensor(outputs[0][key]) else sum(o[key] for o in outputs[:4])
-              for key in outputs[0]}  # fmt: skip
+    summed = {key: sum(output[key] for output in outputs[:4]) for key in outputs[0]}
     metrics.reset()
     with metrics.aggregate(new_root=True) as meters:
         for part in ([summed], outputs[4:6], outputs[6:]):
@@ -119,17 +116,8 @@ def test_options_for_exclusive_classes_are_one_error(kind, option):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Data folders of both kinds."""
     root = tmp_path_factory.mktemp("data")
-    texts = [f"{line} {i}" for i, line in enumerate(lines(40, 2))]
-    every = {"several": [["a"], [], ["a", "b"], ["b", "c"]] * 10, "numbers": [i % 13 / 4 for i in range(40)]}
-    for name, labels in every.items():
-        rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
-        path = root / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        task = "multi-label" if name == "several" else "regression"
-        assert main(["prepare", str(path), "--task", task, "--out", str(root / name)]) == 0
-    return root
+    return {kind: make_labelled_data(root / kind, kind) for kind in (MULTI_LABEL, REGRESSION)}
 
 
 def setup(folder, **flags):
@@ -137,25 +125,30 @@ def setup(folder, **flags):
     return SentenceClassificationTask.setup_task(cfg)
 
 
-def test_targets_of_several_labels(folders):
-    task = setup(folders / "several", multi_label=True)
+def batch_of(task):
     dataset = task.load_dataset("train")
-    batch = dataset.collater([dataset[i] for i in range(len(dataset))])
+    return dataset.collater([dataset[i] for i in range(len(dataset))])
+
+
+def test_targets_of_several_labels(folders):
+    task = setup(folders[MULTI_LABEL], multi_label=True)
+    batch = batch_of(task)
     found = [
         [name for name, has in zip(task.class_names, row, strict=True) if has] for row in batch["target"]
     ]
-    wanted = [json.loads(line) for line in (folders / "several/text/train.label").read_text().splitlines()]
+    wanted = [
+        json.loads(line) for line in (folders[MULTI_LABEL] / "text/train.label").read_text().splitlines()
+    ]
     assert list(map(sorted, found)) == wanted
     assert batch["target"].dtype == torch.float32
     assert task.labels.kind.name == MULTI_LABEL
 
 
 def test_targets_of_numbers_are_standardized(folders):
-    task = setup(folders / "numbers", regression_target=True)
+    task = setup(folders[REGRESSION], regression_target=True)
     assert task.cfg.num_classes == 1
-    dataset = task.load_dataset("train")
-    batch = dataset.collater([dataset[i] for i in range(len(dataset))])
-    values = np.array((folders / "numbers/text/train.label").read_text().split(), dtype=float)
+    batch = batch_of(task)
+    values = np.array((folders[REGRESSION] / "text/train.label").read_text().split(), dtype=float)
     assert batch["target"].numpy() == pytest.approx(stats.zscore(values), abs=1e-6)
     assert task.get_checkpoint_dict()["SentenceClassificationTask"]["label_scaling"] == {
         "mean": values.mean(), "scale": values.std(),
@@ -165,31 +158,31 @@ def test_targets_of_numbers_are_standardized(folders):
 @pytest.mark.parametrize(
     ("name", "flags", "named"),
     [
-        ("numbers", {}, "--regression-target"),
-        ("several", {}, "--multi-label"),
-        ("several", {"regression_target": True}, "--multi-label"),
-        ("several", {"regression_target": True, "multi_label": True}, "--regression-target"),
-        ("numbers", {"regression_target": True, "num_classes": 2}, "--num-classes 2"),
+        (REGRESSION, {}, "--regression-target"),
+        (MULTI_LABEL, {}, "--multi-label"),
+        (MULTI_LABEL, {"regression_target": True}, "--multi-label"),
+        (MULTI_LABEL, {"regression_target": True, "multi_label": True}, "--regression-target"),
+        (REGRESSION, {"regression_target": True, "num_classes": 2}, "--num-classes 2"),
     ],
 )
 def test_flags_that_contradict_the_data_are_one_error(folders, name, flags, named):
     with pytest.raises(UserError, match=named):
-        setup(folders / name, **flags)
+        setup(folders[name], **flags)
 
 
 def test_changed_numbers_are_one_error(folders, tmp_path):
-    shutil.copytree(folders / "numbers", tmp_path / "copy")
+    shutil.copytree(folders[REGRESSION], tmp_path / "copy")
     (tmp_path / "copy/label/valid.label").write_text("1\nx\n")
     with pytest.raises(UserError, match=r"valid\.label"):
         setup(tmp_path / "copy", regression_target=True).load_dataset("valid")
 
 
 def test_numbers_of_stock_fairseq_are_not_scaled(folders, tmp_path):
-    shutil.copytree(folders / "numbers", tmp_path / "copy")
+    shutil.copytree(folders[REGRESSION], tmp_path / "copy")
     (tmp_path / "copy/preprocess.json").unlink()
-    dataset = setup(tmp_path / "copy", regression_target=True).load_dataset("train")
+    batch = batch_of(setup(tmp_path / "copy", regression_target=True))
     values = (tmp_path / "copy/label/train.label").read_text().split()
-    assert [float(dataset[i]["target"]) for i in range(len(dataset))] == list(map(float, values))
+    assert batch["target"].tolist() == pytest.approx(list(map(float, values)))
 
 
 def test_ngrams_of_several_labels_and_numbers():
@@ -200,9 +193,5 @@ def test_ngrams_of_several_labels_and_numbers():
     assert (head.spread > 0).any()
     head = NgramHead(1, 64, 1)
     head.count(list(zip(rows, torch.tensor([1.0, 3.0, -2.0]), strict=True)), KINDS[REGRESSION])
-    spread = {token: float(head.spread[bucket]) for token, bucket in buckets(head).items()}
-    assert spread == pytest.approx({5: 4 / 3, 6: 1 / 2, 7: 3 / 2, 8: 1.0})
-
-
-def buckets(head):
-    return {token: int(head.occurrences(torch.tensor([[token]]))[1]) for token in (5, 6, 7, 8)}
+    buckets = [int(head.occurrences(torch.tensor([[token]]))[1]) for token in (5, 6, 7, 8)]
+    assert head.spread[buckets].tolist() == pytest.approx([4 / 3, 1 / 2, 3 / 2, 1.0])

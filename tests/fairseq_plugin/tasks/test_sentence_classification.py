@@ -1,6 +1,5 @@
 """The task `sentence_classification` against stock `sentence_prediction`, and its checks of the data."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +56,7 @@ def test_batches_equal_stock(tmp_path, flags, pairs):
         assert np.array_equal(a[key], b[key])
 
 
-def test_other_splits_are_sorted_by_length(tmp_path):
-    data = write_data(tmp_path)
+def test_other_splits_are_sorted_by_length(data):
     order, batch = items(ours(data), "valid")
     lengths = batch["net_input"]["src_lengths"]
     assert sorted(order) == list(range(len(lengths)))
@@ -84,13 +82,12 @@ def test_soft_labels_are_those_of_the_sentences(tmp_path):
 
 @pytest.mark.parametrize("flag", ["--separator-token", "--init-token"])
 @pytest.mark.parametrize("token", ["-5", "100000"])
-def test_tokens_that_are_not_in_the_dictionary_are_refused(tmp_path, flag, token):
+def test_tokens_that_are_not_in_the_dictionary_are_refused(data, flag, token):
     with pytest.raises(UserError, match=f"{flag} {token}: not an id of the dictionary"):
-        ours(write_data(tmp_path), flag, token)
+        ours(data, flag, token)
 
 
-def test_keep_eos_restores_eos_after_truncation(tmp_path):
-    data = write_data(tmp_path)
+def test_keep_eos_restores_eos_after_truncation(data):
     (_, truncated), (_, restored) = (
         items(ours(data, "--max-positions", "8", *flags)) for flags in ([], ["--keep-eos"])
     )
@@ -103,9 +100,8 @@ def test_keep_eos_restores_eos_after_truncation(tmp_path):
     assert torch.equal(before, after)
 
 
-def test_keep_eos_ends_truncated_sentences_in_the_separator(tmp_path):
+def test_keep_eos_ends_truncated_sentences_in_the_separator(data):
     """CamemBERT's `</s>` is 6; without a separator it is that of the dictionary."""
-    data = write_data(tmp_path)
     for separator, wanted in ((["--separator-token", "6"], 6), ([], EOS)):
         words = [data, *OURS, "--init-token", "0", "--shorten-method", "truncate", *STEPS, *SIZES, *SLOW]
         task = task_of([*words, "--keep-eos", "--max-positions", "8", *separator])
@@ -146,9 +142,9 @@ def test_word_dropout_masks_other_tokens_in_each_epoch_and_only_in_training(tmp_
 
 
 @pytest.mark.parametrize("fraction", ["-0.1", "1.0", "nan"])
-def test_an_invalid_word_dropout_is_an_error(tmp_path, fraction):
+def test_an_invalid_word_dropout_is_an_error(data, fraction):
     with pytest.raises(UserError, match=f"--word-dropout {fraction}"):
-        ours(write_data(tmp_path), "--word-dropout", fraction)
+        ours(data, "--word-dropout", fraction)
 
 
 @pytest.mark.parametrize("batch_size", [4, 8, 12, 32])
@@ -175,73 +171,62 @@ def test_padding_entries_of_the_label_dictionary_are_not_classes(tmp_path):
     assert ours(data).cfg.num_classes == 2
 
 
-def truncate_bin(data):
-    path = data / "input0" / "train.bin"
-    path.write_bytes(path.read_bytes()[:-3])
+def offset_of_the_first(content):
+    """The offset of the second sentence becomes that of the first; the sizes stay valid."""
+    second = 26 + 48 * 4 + 8
+    return content[:second] + bytes(8) + content[second + 8 :]
 
 
-def foreign_dictionary(data):
-    write_dictionary(data / "input0" / "dict.txt", ["a", "b", "c"])
-
-
-def one_label_too_few(data):
-    write_split(data / "label", "train", [[FIRST_PIECE]] * 47)
-
-
-def two_labels_on_a_line(data):
-    write_split(data / "label", "train", [[FIRST_PIECE]] * 20 + [[FIRST_PIECE] * 2] + [[FIRST_PIECE]] * 27)
-
-
-def unknown_label(data):
-    write_split(data / "label", "train", [[FIRST_PIECE]] * 30 + [[3]] + [[FIRST_PIECE]] * 17)
-
-
-def other_offset(data):
-    """Set the offset of the second sentence to that of the first; the sizes stay valid."""
-    path = data / "input0" / "train.idx"
-    content, second = path.read_bytes(), 26 + 48 * 4 + 8
-    path.write_bytes(content[:second] + bytes(8) + content[second + 8 :])
-
-
-INVALID = {
-    "no such split": (
-        lambda data: (data / "input0" / "train.bin").unlink(),
-        r"train\.bin: no such file; .*valid",
-    ),
-    "longer than the model": (lambda d: None, r"sentence \d+: \d+ tokens, .*--max-positions 8"),
-    "no labels": (lambda data: shutil.rmtree(data / "label"), r"label/dict\.txt: no such file"),
-    "truncated .bin": (truncate_bin, r"train\.bin: \d+ bytes.*train\.idx"),
-    "truncated .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b"MMID"), r"train\.idx: "),
-    "empty .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b""), r"train\.idx: "),
-    "truncated header of .idx": (
-        lambda d: (d / "input0" / "train.idx").write_bytes(b"MMIDIDX\0\0" + bytes(9)),
-        r"train\.idx: ",
-    ),
-    "another offset": (other_offset, r"train\.idx: "),
-    "empty .bin": (lambda d: (d / "input0" / "train.bin").write_bytes(b""), r"train\.bin: "),
-    "dictionary that is not UTF-8": (
-        lambda d: (d / "input0" / "dict.txt").write_bytes(b"\xe9t\xe9 1\n"),
-        r"input0/dict\.txt: ",
-    ),
-    "another dictionary": (foreign_dictionary, r"train\.bin, sentence \d+: .*input0/dict\.txt has 8 "),
-    "malformed dictionary": (
-        lambda d: (d / "input0" / "dict.txt").write_text("a b c\n"),
-        r"input0/dict\.txt: ",
-    ),
-    "fewer labels than sentences": (one_label_too_few, r"48 in input0 but 47 in label"),
-    "two labels": (two_labels_on_a_line, r"label/train\.bin, sentence 21: 2 labels"),
-    "unknown label": (unknown_label, r"label/train\.bin, sentence 31: .*label/dict\.txt.* 0, 1"),
-}
-
-
-@pytest.mark.parametrize("name", INVALID)
-def test_invalid_data_are_an_error(tmp_path, name):
-    data = write_data(tmp_path)
-    corrupt, facts = INVALID[name]
-    corrupt(data)
-    flags = ["--max-positions", "8", "--shorten-method", "none"] if name == "longer than the model" else []
+@pytest.mark.parametrize(
+    ("name", "change", "facts"),
+    [
+        ("input0/train.bin", None, r"train\.bin: no such file; .*valid"),
+        ("input0/train.bin", lambda content: content[:-3], r"train\.bin: \d+ bytes.*train\.idx"),
+        ("input0/train.bin", lambda content: b"", r"train\.bin: "),
+        ("input0/train.idx", lambda content: b"", r"train\.idx: "),
+        ("input0/train.idx", lambda content: content[:4], r"train\.idx: "),
+        ("input0/train.idx", lambda content: content[:18], r"train\.idx: "),
+        ("input0/train.idx", offset_of_the_first, r"train\.idx: "),
+        ("input0/dict.txt", lambda content: b"\xe9t\xe9 1\n", r"input0/dict\.txt: "),
+        ("input0/dict.txt", lambda content: b"a b c\n", r"input0/dict\.txt: "),
+        (
+            "input0/dict.txt",
+            lambda content: b"a 1\nb 1\nc 1\n",
+            r"bin, sentence \d+: .*input0/dict\.txt has 8 ",
+        ),
+        ("label/dict.txt", None, r"label/dict\.txt: no such file"),
+    ],
+)
+def test_invalid_files_are_an_error(tmp_path, name, change, facts):
+    path = write_data(tmp_path) / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
     with pytest.raises(UserError, match=facts):
-        ours(data, *flags).load_dataset("train")
+        ours(tmp_path).load_dataset("train")
+
+
+LABEL = [FIRST_PIECE]
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        ([LABEL] * 47, r"48 in input0 but 47 in label"),
+        ([*[LABEL] * 20, LABEL * 2, *[LABEL] * 27], r"label/train\.bin, sentence 21: 2 labels"),
+        ([*[LABEL] * 30, [3], *[LABEL] * 17], r"label/train\.bin, sentence 31: .*label/dict\.txt.* 0, 1"),
+    ],
+)
+def test_invalid_labels_are_an_error(tmp_path, labels, facts):
+    write_split(write_data(tmp_path) / "label", "train", labels)
+    with pytest.raises(UserError, match=facts):
+        ours(tmp_path).load_dataset("train")
+
+
+def test_sentences_that_are_longer_than_the_model_are_an_error(data):
+    with pytest.raises(UserError, match=r"sentence \d+: \d+ tokens, .*--max-positions 8"):
+        ours(data, "--max-positions", "8", "--shorten-method", "none").load_dataset("train")
 
 
 def test_pairs_of_different_counts_are_an_error(tmp_path):
@@ -251,9 +236,9 @@ def test_pairs_of_different_counts_are_an_error(tmp_path):
         ours(data).load_dataset("train")
 
 
-def test_fewer_classes_than_labels_are_an_error(tmp_path):
+def test_fewer_classes_than_labels_are_an_error(data):
     with pytest.raises(UserError, match=r"--num-classes .*\b1\b.*label/dict\.txt .*\b2\b.* 0, 1"):
-        ours(write_data(tmp_path), "--num-classes", "1")
+        ours(data, "--num-classes", "1")
 
 
 def test_resuming_on_other_data_is_an_error(tmp_path):

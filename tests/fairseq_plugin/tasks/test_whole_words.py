@@ -4,10 +4,8 @@ import shlex
 
 import pytest
 from fairseq import tasks
-from fairseq.tasks.masked_lm import MaskedLMTask
 
 from roberta_small.common.errors import UserError
-from roberta_small.fairseq_plugin.tasks import language_modeling
 from tests.support.data_folders import write_dictionary, write_split
 from tests.support.training import STEPS, configuration
 
@@ -59,30 +57,7 @@ def test_without_the_flag_words_are_masked_partially(tmp_path):
     assert {(True, False), (False, True)} < pairs
 
 
-def test_special_symbols_and_padding_entries_are_separate_words(tmp_path):
-    dictionary = task_of(text(tmp_path, [*TOKENS, "madeupword0000"])).source_dictionary
-    starts = language_modeling.marking_word_starts(None, None, dictionary).tolist()
-    assert starts == [1] * 4 + [1] * WORDS + [0] * REST + [1, 1]
-
-
 def test_a_dictionary_without_word_starts_is_an_error(tmp_path):
     task = task_of(text(tmp_path, [f"token{i}" for i in range(WORDS + REST)]), "--mask-whole-words")
     with pytest.raises(UserError, match=r"--mask-whole-words: .*▁"):
         task.load_dataset("train")
-
-
-class AssigningTask(MaskedLMTask):
-    """A subclass that sets `args` itself, as tasks of other plugins do."""
-
-    def __init__(self, cfg, dictionary=None):
-        super().__init__(cfg, dictionary)
-        self.args = "its own"
-
-
-@pytest.mark.parametrize("kind", [MaskedLMTask, AssigningTask])
-def test_masked_lm_tasks_have_args_that_subclasses_can_assign(tmp_path, kind):
-    task = task_of(text(tmp_path, TOKENS))
-    built = kind(task.cfg, task.source_dictionary)
-    assert built.args == ("its own" if kind is AssigningTask else task.cfg)
-    built.args = "assigned"
-    assert built.args == "assigned"

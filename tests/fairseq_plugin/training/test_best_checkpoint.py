@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import subprocess
 
 import pytest
 
@@ -10,9 +9,7 @@ from roberta_small.analysis import best_checkpoints, load_runs
 from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
-from tests.support import preloaded
 from tests.support.data_folders import write_data
-from tests.support.training import ROOT
 
 pytestmark = pytest.mark.usefixtures("fast_processes")
 
@@ -23,48 +20,41 @@ TINY = shlex.split(
 )
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("lr", ["3e-3", "1e-9"], ids=["learning", "all epochs tie"])
-def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, lr):
-    data = write_data(tmp_path / "data", longest=28)
-    words = ["--data", data, "--out", tmp_path / "runs", "--inits", "random", "--seeds", "1"]
-    words += ["--device", "cpu", "--", *TINY, "--lr", lr]
-    command = [preloaded.python(), "-m", "roberta_small.experiments", "train", *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + done.stdout
-    best = best_checkpoints(load_runs(tmp_path / "runs")).iloc[0]
-    file = load_checkpoint(tmp_path / "runs/fairseq/random/seed1/checkpoint_best.pt")
-    assert best["step"] == file["optimizer_history"][-1]["num_updates"]
-    assert best["valid"] == pytest.approx(file["extra_state"]["val_loss"], rel=1e-6)
-    if lr == "1e-9":
-        assert best["step"] == 24
-        assert best["ties"] == 4
+LONGER = shlex.split("--max-epoch 8 --max-update 48 --total-num-update 48")
 
 
 @pytest.mark.long
-def test_early_stopping_and_another_metric_from_training_to_tables(tmp_path, capfd):
-    metric = "macro_f1"
+@pytest.mark.parametrize(
+    ("metric", "flags"),
+    [
+        ("accuracy", ["--lr", "3e-3"]),
+        ("accuracy", ["--lr", "1e-9"]),
+        ("macro_f1", ["--lr", "3e-3", *LONGER, "--patience", "1", "--class-weights", "balanced"]),
+    ],
+    ids=["learning", "all epochs tie", "early stopping"],
+)
+def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, capfd, metric, flags):
     data, runs = write_data(tmp_path / "data", longest=28, seed=3), tmp_path / "runs"
-    words = ["train", "--data", str(data), "--inits", "random", "--seeds", "1", "2", "--out", str(runs)]
-    flags = [*TINY, "--lr", "3e-3", "--max-epoch", "8", "--max-update", "48", "--total-num-update", "48"]
-    flags += ["--best-checkpoint-metric", metric, "--patience", "1", "--class-weights", "balanced"]
+    words = ["train", "--data", str(data), "--out", str(runs), "--inits", "random", "--seeds", "1"]
+    flags = [*TINY, *flags, "--best-checkpoint-metric", metric]
     assert experiments([*words, "--device", "cpu", "--", *flags]) == 0
     out = capfd.readouterr().out
-    assert all(fact in out for fact in ("--patience", f"best valid {metric}", "class weights: 0 1, 1 1"))
-    best = best_checkpoints(load_runs(runs), "accuracy", by=metric)
-    for row in best.itertuples():
-        run = runs / f"fairseq/random/seed{row.seed}"
-        file = load_checkpoint(run / "checkpoint_best.pt")
-        last = load_checkpoint(run / "checkpoint_last.pt")
-        updates = last["optimizer_history"][-1]["num_updates"]
-        assert row.step == file["optimizer_history"][-1]["num_updates"]
-        assert row.valid == pytest.approx(file["extra_state"]["val_loss"], rel=1e-6)
+    best = best_checkpoints(load_runs(runs), "accuracy", by=metric).iloc[0]
+    run = runs / "fairseq/random/seed1"
+    file, last = (load_checkpoint(run / f"checkpoint_{name}.pt") for name in ("best", "last"))
+    assert best["step"] == file["optimizer_history"][-1]["num_updates"]
+    assert best["valid"] == pytest.approx(file["extra_state"]["val_loss"], rel=1e-6)
+    if "1e-9" in flags:
+        assert (best["step"], best["ties"]) == (24, 4)
+    if metric == "macro_f1":
+        assert all(fact in out for fact in ("--patience", f"best valid {metric}", "class weights: 0 1, 1 1"))
         recorded = json.loads((run / "manifest.json").read_text())
         assert recorded["status"] == "finished"
         assert "--maximize-best-checkpoint-metric" in recorded["recipe_flags"]
         assert '{"0": 1.0, "1": 1.0}' in recorded["recipe_flags"]
+        updates = last["optimizer_history"][-1]["num_updates"]
         assert updates == 48 or last["extra_state"]["early_stopping"]["num_runs"] == 1
-    assert analysis(["tables", str(runs)]) == 0
-    out, err = capfd.readouterr()
-    assert f"{metric} on valid" in out
-    assert "warning" not in err
+        assert analysis(["tables", str(runs)]) == 0
+        out, err = capfd.readouterr()
+        assert f"{metric} on valid" in out
+        assert "warning" not in err

@@ -33,6 +33,24 @@ def run(data, folder, *flags):
     train.main(configuration([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LOG, *places, *flags]))
 
 
+@contextlib.contextmanager
+def killed(after=1, before_death=lambda: None):
+    """A context in which a run ends as if it was killed, after it has saved checkpoints."""
+    original, saved = checkpoint_utils.save_checkpoint, []
+
+    def save_and_end(*arguments):
+        original(*arguments)
+        saved.append(arguments)
+        if len(saved) == after:
+            before_death()
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_utils, "save_checkpoint", save_and_end)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
 def curves(folder):
     """(subset, tag, step) -> the values logged, each once, without `TIMING_METRICS`."""
     found = {}
@@ -44,21 +62,15 @@ def curves(folder):
 
 
 @pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing logged", "partly logged"])
-def test_a_run_killed_after_saving_has_the_same_curves(data, tmp_path, monkeypatch, written):
+def test_a_run_killed_after_saving_has_the_same_curves(data, tmp_path, written):
+    def log():
+        stats = {name: value for name, value in epoch_metrics().items() if name in written}
+        bar = progress_bar.TensorboardProgressBarWrapper(None, tmp_path / "ended/tensorboard")
+        bar._log_to_tensorboard(stats, "train", 6)
+
     run(data, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        original = checkpoint_utils.save_checkpoint
-
-        def save_and_end(*arguments):
-            original(*arguments)
-            stats = {name: value for name, value in epoch_metrics().items() if name in written}
-            bar = progress_bar.TensorboardProgressBarWrapper(None, tmp_path / "ended/tensorboard")
-            bar._log_to_tensorboard(stats, "train", 6)
-            raise KeyboardInterrupt
-
-        patch.setattr(checkpoint_utils, "save_checkpoint", save_and_end)
-        with pytest.raises(KeyboardInterrupt):
-            run(data, tmp_path / "ended")
+    with killed(before_death=log):
+        run(data, tmp_path / "ended")
     assert (("train", "loss", 6) in curves(tmp_path / "ended")) == bool(written)
     assert ("train", "macro_f1", 6) not in curves(tmp_path / "ended")
     run(data, tmp_path / "ended")
@@ -87,9 +99,8 @@ def test_a_resumed_run_of_another_family_has_the_same_weights(tmp_path):
     tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"), pairs=True)
     tokenizer = tiny_tokenizers.bert(tmp_path / "tokenizer")
     words = ["--text-column", "text", "--pair-column", "text2", "--tokenizer", str(tokenizer)]
-    assert (
-        preprocess(["prepare", str(tmp_path / "reviews.csv"), *words, "--out", str(tmp_path / "data")]) == 0
-    )
+    words += ["--out", str(tmp_path / "data")]
+    assert preprocess(["prepare", str(tmp_path / "reviews.csv"), *words]) == 0
     for epochs, name in (("3", "whole"), ("2", "parts"), ("3", "parts")):
         run(tmp_path / "data", tmp_path / name, *BERT, "--token-types", "--max-epoch", epochs)
     whole, resumed = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts"))
@@ -100,21 +111,11 @@ def test_a_resumed_run_of_another_family_has_the_same_weights(tmp_path):
 
 
 @pytest.mark.parametrize("killed_after", [2, 3])
-def test_a_resumed_run_stops_as_early_as_an_uninterrupted_one(data, tmp_path, monkeypatch, killed_after):
+def test_a_resumed_run_stops_as_early_as_an_uninterrupted_one(data, tmp_path, killed_after):
     # With this learning rate no epoch is better than the first: the run stops after the third.
     limits = ("--max-epoch", "6", "--patience", "2", "--lr", "1e-12", *ACCURACY)
-    with monkeypatch.context() as patch:
-        original, saved = checkpoint_utils.save_checkpoint, []
-
-        def save_and_end(*arguments):
-            original(*arguments)
-            saved.append(arguments)
-            if len(saved) == killed_after:
-                raise KeyboardInterrupt
-
-        patch.setattr(checkpoint_utils, "save_checkpoint", save_and_end)
-        with pytest.raises(KeyboardInterrupt):
-            run(data, tmp_path, *limits)
+    with killed(killed_after):
+        run(data, tmp_path, *limits)
     with pytest.raises(SystemExit) if killed_after == 3 else contextlib.nullcontext():
         run(data, tmp_path, *limits)
     state = load_checkpoint(tmp_path / "checkpoint_last.pt")

@@ -1,32 +1,25 @@
 """Two workers against one process with twice the --update-freq; errors of a worker."""
 
 import functools
-import inspect
 import shlex
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.distributed import utils
-from fairseq.trainer import Trainer
 from fairseq_cli import train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.common.errors import UserError
 from tests.support.data_folders import write_data
-from tests.support.training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
+from tests.support.training import FAST, INPUT, LM, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
 from tests.support.workers import fail, train_all, train_and_validate
 
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
 CLASSIFY = [*OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, "--clip-norm", "0.5"]
-MASKED = shlex.split(
-    "--task masked_lm --criterion fast_masked_lm --arch roberta_small --tokens-per-sample 32 "
-    "--max-positions 32 --sample-break-mode none"
-)
-MASKED = [*MASKED, *STEPS, *SIZES, *NO_DROPOUT, *FAST]
+MASKED = [*LM, *STEPS, *SIZES, *NO_DROPOUT, *FAST]
 RUN = shlex.split(
     "--valid-subset valid,test --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric "
     "--no-epoch-checkpoints"
@@ -54,11 +47,8 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def words_of_run(data):
-    def words(folder, *more):
-        folders = ["--save-dir", folder, "--tensorboard-logdir", folder / "tensorboard"]
-        return [data, *CLASSIFY, *RUN, *folders, *more]
-
-    return words
+    common = [data, *CLASSIFY, *RUN, "--save-dir"]
+    return lambda run, *more: [*common, run, "--tensorboard-logdir", run / "tensorboard", *more]
 
 
 @pytest.fixture(scope="module")
@@ -124,21 +114,6 @@ def test_workers_have_different_random_numbers_and_share_broadcast_values(worker
     assert [results["broadcast"] for results in worker_results] == ["rank 0"] * 2
 
 
-def test_the_first_worker_has_the_random_numbers_of_fairseq():
-    trainer = SimpleNamespace(
-        cfg=SimpleNamespace(common=SimpleNamespace(seed=3)),
-        get_num_updates=lambda: 7,
-        device=torch.device("cpu"),
-        data_parallel_rank=0,
-    )
-    states = []
-    for set_seed in (Trainer._set_seed, inspect.unwrap(Trainer._set_seed)):
-        torch.manual_seed(0)
-        set_seed(trainer)
-        states.append(torch.get_rng_state())
-    assert torch.equal(*states)
-
-
 @pytest.mark.long
 def test_torchrun_resumes_the_run_and_logs_once(folder, words_of_run, tmp_path):
     two, single = folder / "run", tmp_path / "single"
@@ -153,7 +128,6 @@ def test_torchrun_resumes_the_run_and_logs_once(folder, words_of_run, tmp_path):
 @pytest.mark.cuda
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus_make_the_same_updates_as_one(words_of_run, tmp_path, monkeypatch):
-    """The same with NCCL."""
     runs = []
     for processes, visible, every in ((2, "0,1", 1), (1, "0", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

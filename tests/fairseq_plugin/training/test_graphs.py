@@ -75,13 +75,12 @@ def test_updates_equal_those_without_graphs(gpu, monkeypatch, data, case):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
-def updates_of_weights():
-    """The graphs that update the weights."""
-    return [graph for graph in emulated_graphs.GRAPHS if updates_weights(graph)]
-
-
 def updates_weights(graph):
     return any("fused_adam" in str(function) for function, *_ in graph.calls)
+
+
+def updates_of_weights():
+    return [graph for graph in emulated_graphs.GRAPHS if updates_weights(graph)]
 
 
 def test_a_graph_of_the_update_reads_the_learning_rate_and_survives_a_checkpoint(gpu, data):
@@ -108,6 +107,23 @@ def test_a_graph_of_the_update_reads_the_learning_rate_and_survives_a_checkpoint
     assert len(updates_of_weights()) == 2
 
 
+FORWARD = SentenceClassificationCriterion.forward
+
+
+def failing(how, function, recording=lambda: emulated_graphs.RECORDING):
+    """A function that fails while a graph is recorded: it waits for the GPU, or raises an error."""
+
+    def wrapped(*args, **kwargs):
+        result = function(*args, **kwargs)
+        if recording():
+            if how == "record":
+                raise ValueError("Wrong\nsizes")
+            result[0].item()
+        return result
+
+    return wrapped
+
+
 @pytest.mark.parametrize("broken", ["replay", "record", "wait"])
 def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog, broken):
     words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
@@ -117,17 +133,7 @@ def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data,
     assert not updates_of_weights()
     module._graphs.clear()
     caplog.clear()
-    default, scaled, replay = torch.cuda.current_stream(), GpuUpdate._scaled, emulated_graphs.Graph.replay
-
-    def waiting(update, *args):
-        if emulated_graphs.RECORDING:
-            update._scale.item()
-        return scaled(update, *args)
-
-    def wrong(update, *args):
-        if emulated_graphs.RECORDING:
-            raise ValueError("Wrong\nsizes")
-        return scaled(update, *args)
+    default, replay = torch.cuda.current_stream(), emulated_graphs.Graph.replay
 
     def twice(graph):
         for _ in range(2 if updates_weights(graph) else 1):
@@ -136,7 +142,7 @@ def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data,
     if broken == "replay":
         monkeypatch.setattr(emulated_graphs.Graph, "replay", twice)
     else:
-        monkeypatch.setattr(GpuUpdate, "_scaled", {"wait": waiting, "record": wrong}[broken])
+        monkeypatch.setattr(GpuUpdate, "_scaled", failing(broken, GpuUpdate._scaled))
     trainer, found = trained(gpu, words)
     assert found == losses
     for one, two in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
@@ -163,16 +169,14 @@ def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, c
         patch.setattr(module, "repeatable", lambda *args: False)
         _, expected = trained(gpu, words)
     default = torch.cuda.current_stream()
-    for broken, reason in {"replay": "relative differences", "wait": "permitted", "passes": "Wrong"}.items():
+    for broken, reason in {"replay": "relative differences", "wait": "permitted", "record": "Wrong"}.items():
         module._graphs.clear()
         caplog.clear()
         with pytest.MonkeyPatch.context() as patch:
             if broken == "replay":
                 patch.setattr(emulated_graphs.Graph, "replay", lambda graph: None)  # with other masks
-            elif broken == "wait":
-                patch.setattr(SentenceClassificationCriterion, "forward", _waiting_when_recorded)
             else:
-                patch.setattr(SentenceClassificationCriterion, "forward", _wrong_when_recorded)
+                patch.setattr(SentenceClassificationCriterion, "forward", failing(broken, FORWARD))
             _, found = trained(gpu, words)
         assert found == expected
         (warning,) = [r for r in caplog.records if "without CUDA graphs" in r.message]
@@ -180,22 +184,6 @@ def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, c
         assert reason in warning.message
         assert torch.cuda.current_stream() is default
     assert torch.cuda.default_generators[0].replaced == 3
-
-
-FORWARD = SentenceClassificationCriterion.forward
-
-
-def _waiting_when_recorded(criterion, *args, **kwargs):
-    loss, *others = FORWARD(criterion, *args, **kwargs)
-    if emulated_graphs.RECORDING:
-        loss.item()
-    return loss, *others
-
-
-def _wrong_when_recorded(criterion, *args, **kwargs):
-    if emulated_graphs.RECORDING:
-        raise ValueError("Wrong\nsizes")
-    return FORWARD(criterion, *args, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -210,15 +198,6 @@ def _wrong_when_recorded(criterion, *args, **kwargs):
 def test_other_updates_have_no_graph(gpu, data, flags):
     trained(gpu, [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES, *flags], updates=4)
     assert not emulated_graphs.GRAPHS
-
-
-def test_unused_parameters_have_no_gradient(gpu, data):
-    trainer, _ = trained(gpu, [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES])
-    head = {name for name, _ in trainer.model.named_parameters() if "lm_head" in name}
-    graphs = module._graphs[trainer.model]
-    names = {name for name, p in trainer.model.named_parameters() if p in graphs.gradients}
-    assert names
-    assert not names & head
 
 
 @pytest.mark.cuda
@@ -246,12 +225,7 @@ def test_updates_equal_those_without_graphs_on_a_real_gpu(monkeypatch, data, cap
 
 @pytest.mark.cuda
 def test_training_continues_when_recording_fails_on_a_real_gpu(monkeypatch, data, caplog):
-    def waiting(criterion, *args, **kwargs):
-        loss, *others = FORWARD(criterion, *args, **kwargs)
-        if torch.cuda.is_current_stream_capturing():
-            loss.item()
-        return loss, *others
-
+    waiting = failing("wait", FORWARD, torch.cuda.is_current_stream_capturing)
     monkeypatch.setattr(SentenceClassificationCriterion, "forward", waiting)
     words = [str(word) for word in [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES] if word != "--cpu"]
     _, trainer = build_trainer(words)  # with dropout, whose random numbers recording has to give back

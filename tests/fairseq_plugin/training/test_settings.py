@@ -6,7 +6,6 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from roberta_small.fairseq_plugin.training.settings import RememberingConfig, remember
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 
@@ -18,12 +17,13 @@ def config():
     return found
 
 
-def test_values_are_those_of_the_configuration(config):
+def test_values_and_copies_are_those_of_the_configuration(config):
     for _ in range(2):
         assert (config.common.fp16, config.common.seed, config.optimizer.lr[0]) == (False, 1, 0.1)
     assert "seed" in vars(config.common)
-    with pytest.raises(AttributeError):
-        config.common.missing  # noqa: B018  the attribute
+    assert OmegaConf.to_container(config)["common"] == {"fp16": False, "seed": 1}
+    assert list(config.common) == ["fp16", "seed"]
+    assert "seed: 1" in OmegaConf.to_yaml(config)
 
 
 def test_a_changed_setting_is_seen(config):
@@ -43,17 +43,8 @@ def test_a_changed_setting_is_seen(config):
         config.common.seed  # noqa: B018  the attribute
 
 
-def test_copies_and_containers_have_the_settings_only(config):
-    assert config.common.seed == 1
-    copied = OmegaConf.to_container(config)
-    assert copied["common"] == {"fp16": False, "seed": 1}
-    assert list(config.common) == ["fp16", "seed"]
-    assert OmegaConf.is_config(config.common)
-    assert "seed: 1" in OmegaConf.to_yaml(config)
-
-
-def test_an_update_looks_nothing_up_that_is_known(tmp_path, monkeypatch):
-    words = [write_data(tmp_path / "data"), *FAST, *OURS, *INPUT, *STEPS, *SIZES]
+def test_an_update_looks_nothing_up_that_is_known(data, monkeypatch):
+    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
     _, trainer = build_trainer(words)
     assert isinstance(trainer.cfg, RememberingConfig)
     iterator = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)

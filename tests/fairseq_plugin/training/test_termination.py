@@ -12,29 +12,27 @@ from fairseq.data.iterators import BufferedIterator
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import termination
 from roberta_small.fairseq_plugin.training.termination import stop_loading
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
 
 
-def trainer_of(folder, *flags):
-    words = [write_data(folder / "data"), *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", folder / "save"]
-    return build_trainer([*words, *flags])[1]
+def trainer_of(data, *flags):
+    return build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save", *flags])[1]
 
 
-def test_gradients_that_are_not_finite_stop_the_training(tmp_path):
-    trainer = trainer_of(tmp_path, "--lr", "1e30", "--warmup-updates", "0")
+def test_gradients_that_are_not_finite_stop_the_training(data):
+    trainer = trainer_of(data, "--lr", "1e30", "--warmup-updates", "0")
     with pytest.raises(UserError, match=r"save: .* update \d+.*learning rate \d.*--lr"):
         losses_of(trainer, 20)
 
 
-def test_a_loss_above_the_maximum_stops_the_training(tmp_path, monkeypatch):
+def test_a_loss_above_the_maximum_stops_the_training(data, monkeypatch):
     monkeypatch.setattr(termination, "MAX_LOSS", 0.01)
     with pytest.raises(UserError, match=r"save: .*update 1\b.*loss .*[01]\.\d+,.*--lr"):
-        losses_of(trainer_of(tmp_path), 1)
+        losses_of(trainer_of(data), 1)
 
 
-def test_a_gpu_without_memory_for_a_batch_stops_the_training(tmp_path, monkeypatch):
-    trainer = trainer_of(tmp_path)
+def test_a_gpu_without_memory_for_a_batch_stops_the_training(data, monkeypatch):
+    trainer = trainer_of(data)
 
     def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -81,8 +79,6 @@ def test_the_plugin_stops_loading_threads_at_exit():
         "loaded = BufferedIterator(2, Batches(0.01))\n"
         "next(loaded)\n"
     )
-    folders = [str(Path(__file__).parents[3])]
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *folders], capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-c", script, str(Path(__file__).parents[3])]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "alive: False\n"), ended.stderr

@@ -3,7 +3,6 @@
 import functools
 import logging
 import os
-import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from fairseq.distributed import utils
 
 from roberta_small.common import hardware
 from roberta_small.fairseq_plugin.training import threads
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 
@@ -52,22 +50,11 @@ def test_a_number_of_the_user_is_kept(machine, monkeypatch, caplog, name):
     assert (found, caplog.text) == ([], "")
 
 
-def test_the_log_contains_the_variables_of_train_sh(machine, monkeypatch, caplog):
-    machine(8, 5.0)
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    with caplog.at_level(logging.INFO):
-        threads.set_threads()
-    words = shlex.split(caplog.messages[0].partition(" env ")[2])
-    found = dict(word.split("=", 1) for word in words if "=" in word)
-    assert "GOMP_SPINCOUNT" not in found
-    assert found | {"GOMP_SPINCOUNT": os.environ["GOMP_SPINCOUNT"]} == hardware.environment(8)
-
-
 @pytest.mark.parametrize("gpu", [False, True])
-def test_commands_of_fairseq_set_the_threads_on_a_cpu(tmp_path, machine, monkeypatch, gpu):
+def test_commands_of_fairseq_set_the_threads_on_a_cpu(data, machine, monkeypatch, gpu):
     found = machine(8, 3.0)
     words = [word for word in STEPS if word != "--cpu" or not gpu]
-    cfg = configuration([write_data(tmp_path), *OURS, *INPUT, *words, *SIZES, *FAST])
+    cfg = configuration([data, *OURS, *INPUT, *words, *SIZES, *FAST])
     cfg.distributed_training.distributed_world_size = 1
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     called = []

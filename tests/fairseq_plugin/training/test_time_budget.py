@@ -6,7 +6,6 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import time_budget
-from tests.support.data_folders import write_data
 from tests.support.training import FAST, INPUT, OURS, SIZES, build_trainer, losses_of
 
 STEPS = shlex.split("--batch-size 8 --lr 1e-3 --cpu --seed 1 --num-workers 0 --no-progress-bar")
@@ -20,14 +19,13 @@ def clock(monkeypatch):
     return now
 
 
-def trainer_of(tmp_path, *flags):
-    data = write_data(tmp_path / "data") if not (tmp_path / "data").exists() else tmp_path / "data"
+def trainer_of(data, *flags):
     schedule = ["--lr-scheduler", "time_budget", *flags]
     return build_trainer([data, *OURS, *INPUT, *SIZES, *FAST, *STEPS, *schedule])[1]
 
 
-def test_the_learning_rate_is_a_function_of_the_elapsed_time(tmp_path, clock):
-    trainer = trainer_of(tmp_path, "--stop-time-hours", "1", "--warmup-share", "0.1")
+def test_the_learning_rate_is_a_function_of_the_elapsed_time(data, clock):
+    trainer = trainer_of(data, "--stop-time-hours", "1", "--warmup-share", "0.1")
     schedule = trainer.lr_scheduler
     assert trainer.get_lr() == 0
     for seconds, rate in ((180, 5e-4), (360, 1e-3), (1980, 5e-4), (3600, 0.0), (9999, 0.0)):
@@ -35,25 +33,25 @@ def test_the_learning_rate_is_a_function_of_the_elapsed_time(tmp_path, clock):
         assert schedule.step_update(1) == pytest.approx(rate)
 
 
-def test_all_workers_use_the_clock_of_the_first(tmp_path, clock, monkeypatch):
-    schedule = trainer_of(tmp_path, "--stop-time-hours", "1", "--warmup-share", "0.1").lr_scheduler
+def test_all_workers_use_the_clock_of_the_first(data, clock, monkeypatch):
+    schedule = trainer_of(data, "--stop-time-hours", "1", "--warmup-share", "0.1").lr_scheduler
     monkeypatch.setattr(time_budget, "broadcast", lambda seconds: seconds + 1980.0)
     assert schedule.step_update(1) == pytest.approx(5e-4)
 
 
-def test_a_resumed_run_counts_the_time_before_the_interruption(tmp_path, clock):
-    first = trainer_of(tmp_path, "--stop-time-hours", "1").lr_scheduler
+def test_a_resumed_run_counts_the_time_before_the_interruption(data, clock):
+    first = trainer_of(data, "--stop-time-hours", "1").lr_scheduler
     clock[0] += 1800
     state = first.state_dict()
     clock[0] += 10_000  # interrupted
-    second = trainer_of(tmp_path, "--stop-time-hours", "1").lr_scheduler
+    second = trainer_of(data, "--stop-time-hours", "1").lr_scheduler
     second.load_state_dict(state)
     assert second.seconds == pytest.approx(1800)
     assert second.step_update(1) == pytest.approx(first.factor(0.5) * 1e-3)
 
 
-def test_training_updates_the_learning_rate(tmp_path, clock):
-    trainer = trainer_of(tmp_path, "--stop-time-hours", "1")
+def test_training_updates_the_learning_rate(data, clock):
+    trainer = trainer_of(data, "--stop-time-hours", "1")
     losses_of(trainer, 1)
     clock[0] += 1800
     losses_of(trainer, 2)
@@ -67,6 +65,6 @@ def test_training_updates_the_learning_rate(tmp_path, clock):
         (["--stop-time-hours", "1", "--warmup-share", "1"], r"--warmup-share 1\.0"),
     ],
 )
-def test_invalid_flags_are_an_error(tmp_path, flags, facts):
+def test_invalid_flags_are_an_error(data, flags, facts):
     with pytest.raises(UserError, match=facts):
-        trainer_of(tmp_path, *flags).get_lr()
+        trainer_of(data, *flags).get_lr()

@@ -85,16 +85,6 @@ def test_a_run_logs_its_metrics_and_a_resumed_run_has_the_same_weights(data, tmp
         assert torch.equal(resumed[name], value), name
 
 
-@pytest.mark.slow
-def test_a_user_error_is_reported_without_a_traceback(data, tmp_path):
-    command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LENGTH, "--save-dir", tmp_path]
-    result = fairseq_train(*command, "--restore-file", tmp_path / "missing.pt")
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert result.stderr.splitlines()[-1].startswith(f"error: --restore-file {tmp_path / 'missing.pt'}")
-    assert not list(tmp_path.glob("*.pt"))
-
-
 @pytest.mark.cuda
 def test_training_on_a_gpu(data, tmp_path):
     assert torch.cuda.is_available()
