@@ -70,12 +70,6 @@ def test_groups_without_two_common_seeds_are_unpaired(tmp_path):
         compared(tmp_path, at=["best"], pairing="paired")
 
 
-def test_unpaired_on_request(runs):
-    (row,) = compared(runs, at=["best"], pairing="unpaired").to_dict("records")
-    assert row["p_t"] == pytest.approx(stats.ttest_ind(*BEST_TESTS, equal_var=False).pvalue)
-    assert math.isnan(row["correlation"])
-
-
 def test_all_pairs_of_groups_at_all_points_are_one_family(runs):
     for seed in (1, 2, 3):
         write_run(runs, "other", seed, [50.0 + seed] * 3, [60.0 + seed**2, 60.0, 61.0 - seed])
@@ -108,20 +102,3 @@ def test_one_run_each_is_compared_without_a_test(tmp_path):
     (row,) = compared(tmp_path, at=["best"]).to_dict("records")
     assert (row["difference"], row["design"]) == (5.0, "unpaired")
     assert all(math.isnan(row[name]) for name in ("p_t", "low", "seeds_needed", "seeds_more", "p_t_holm"))
-
-
-@pytest.mark.parametrize(
-    ("groups", "at", "message"),
-    [
-        (
-            ["fairseq/pretrained", "fairseq/none"],
-            None,
-            "--groups.*'fairseq/none'.*fairseq/pretrained",
-        ),
-        (["fairseq/random"] * 2, None, "--groups.*fairseq/pretrained, fairseq/random"),
-        (GROUPS, ["9"], "--at 9.*1, 2, 3, best"),
-    ],
-)
-def test_unknown_groups_and_epochs(runs, groups, at, message):
-    with pytest.raises(UserError, match=message):
-        compared(runs, groups, at=at)

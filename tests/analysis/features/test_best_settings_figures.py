@@ -88,15 +88,6 @@ def test_without_a_grid(runs, capsys):
     assert "| chosen" not in out
 
 
-def test_files_are_written(grid, tmp_path):
-    out = tmp_path / "out"
-    assert main(["tables", str(grid), "--table", "best-settings", "--out", str(out)]) == 0
-    words = ["--figure-format", "png", "svg", "--chance", "50", "--out", str(out)]
-    assert main(["figures", str(grid), "--figure", "best-settings", *words]) == 0
-    names = {path.name for path in out.iterdir()}
-    assert {"settings.tex", "best_settings.csv", "accuracy_best_settings.png", "accuracy_by_lr.svg"} <= names
-
-
 def lines_of(panel):
     return {line.get_label(): line for line in panel.lines if not line.get_label().startswith("_")}
 

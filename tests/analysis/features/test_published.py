@@ -81,36 +81,9 @@ def test_seeds_has_the_published_value_of_each_point(tmp_path, runs, published, 
     assert notes_with(out, "paper.csv", "ddof 1")
     assert notes_with(out, "within noise", "Welch", "Student", "one-sample")
     assert notes_with(out, "Not corrected", "3 comparisons")
-    wide = printed(
-        capsys,
-        "tables",
-        runs,
-        "--table",
-        "seeds",
-        "--reference",
-        path,
-        *study_words(tmp_path, "wide = true"),
-        "--test-size",
-        "2000",
-    )
+    words = ["tables", runs, "--table", "seeds", "--reference", path, "--test-size", "2000"]
+    wide = printed(capsys, *words, *study_words(tmp_path, "wide = true"))
     assert {"std", "examples 95 %", *HEADINGS} <= set(cells(wide)[0])
-
-
-def test_only_the_conventions_that_are_used_are_explained(tmp_path, runs, published, capsys):
-    out = printed(capsys, "tables", runs, "--reference", published("best,test,accuracy,67,1,3"))
-    assert notes_with(out, "within noise", "Welch")
-    assert not notes_with(out, "one-sample")
-    # Notes on columns without room are in wide tables.
-    assert not notes_with(out, "ties:")
-    wide = printed(
-        capsys,
-        "tables",
-        runs,
-        "--reference",
-        published("best,test,accuracy,67,1,3"),
-        *study_words(tmp_path, "wide = true"),
-    )
-    assert notes_with(wide, "ties:")
 
 
 def test_a_table_without_published_values_is_unchanged_with_a_warning(runs, published, capsys, caplog):
@@ -124,9 +97,7 @@ def test_a_table_without_published_values_is_unchanged_with_a_warning(runs, publ
     ("command", "content", "facts"),
     [
         ("tables", "", ("column 'arm'",)),
-        ("tables", HEADING, ("no results",)),
         ("seeds", f"{HEADING}bert,random,best,test,accuracy,67,1,3\n", ("no group bert/random",)),
-        ("compare", f"{HEADING}fairseq,random,best,test,acc,67,1,3\n", ("no metric acc",)),
         ("report", f"{HEADING}fairseq,random,best,test,accuracy,67,1,0\n", ("line 2", "n is '0'")),
     ],
 )
