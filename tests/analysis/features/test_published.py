@@ -9,7 +9,7 @@ from scipy import stats
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.published import HEADINGS
 from tests.support.analysis.command_words import study_words, words_of
-from tests.support.analysis.printed_tables import notes_with, printed
+from tests.support.analysis.printed_tables import notes_with, printed, rows_of
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
 OURS = [65.5, 66.75, 68.25]
@@ -30,8 +30,7 @@ def published(tmp_path):
 
 def cells(out):
     """The rows of the first Markdown table."""
-    lines = out.split("\n\n")[1].splitlines()
-    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines if "---" not in line]
+    return rows_of(out.split("\n\n")[1])
 
 
 @pytest.mark.parametrize(

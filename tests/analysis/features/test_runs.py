@@ -11,21 +11,14 @@ from roberta_small.analysis.features.runs import list_runs, table1, table2
 from roberta_small.analysis.read.long_table import load_runs, read_runs
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.tables import Table, render
-from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.printed_tables import notes_with, rows_of
 from tests.support.analysis.run_trees import write_events, write_run
 
 BEST_TESTS = {"pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25]}
 
 
-def markdown_rows(text):
-    """The cells of the pipe tables in a text."""
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
-    ]
-
-
 def test_table1_cells(runs):
-    rows = markdown_rows(render([table1(load_runs(runs))]))
+    rows = rows_of(render([table1(load_runs(runs))]))
     assert rows[0] == ["arm", "init", "seed", "valid", "test", "epoch", "step", "ties"]
     assert ["fairseq", "pretrained", "2", "80.00", "78.50", "3", "675", "2"] in rows
     sums = [row for row in rows if row[2] == "mean ± std (n)"]
@@ -45,22 +38,22 @@ def test_table1_sums_are_numpys_in_single_precision(runs, ddof):
 
 
 def test_table1_lists_tied_steps_with_the_mean_rule(runs):
-    rows = markdown_rows(render([table1(load_runs(runs), ties="mean")]))
+    rows = rows_of(render([table1(load_runs(runs), ties="mean")]))
     assert ["fairseq", "pretrained", "2", "80.00", "78.25", "–", "225, 675", "2"] in rows
 
 
 def test_table2_cells(runs):
-    rows = markdown_rows(render([table2(load_runs(runs), ddof=0)]))
+    rows = rows_of(render([table2(load_runs(runs), ddof=0)]))
     assert rows[0] == ["epoch", "fairseq/pretrained", "fairseq/random"]
     mean, std = np.mean([50.5, 66.75, 51.0]), np.std([50.5, 66.75, 51.0])
-    assert rows[2] == ["1", "72.67 ± 3.86 (3)", f"{mean:.2f} ± {std:.2f} (3)"]
-    assert len(rows) == 2 + 3
+    assert rows[1] == ["1", "72.67 ± 3.86 (3)", f"{mean:.2f} ± {std:.2f} (3)"]
+    assert len(rows) == 1 + 3
 
 
 def test_table2_has_an_empty_cell_where_no_run_got_so_far(tmp_path):
     write_run(tmp_path, "pretrained", 1, [50.0], [51.0])
     write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
-    assert markdown_rows(render([table2(load_runs(tmp_path))]))[-1] == ["2", "", "61.00 ± – (1)"]
+    assert rows_of(render([table2(load_runs(tmp_path))]))[-1] == ["2", "", "61.00 ± – (1)"]
 
 
 def test_a_metric_between_0_and_1_has_four_decimals(tmp_path):
@@ -72,7 +65,7 @@ def test_a_metric_between_0_and_1_has_four_decimals(tmp_path):
 
 def test_a_diverged_run_is_shown_and_not_averaged(runs):
     write_run(runs, "random", 4, [float("nan")], [50.0])
-    rows = markdown_rows(render([table1(load_runs(runs))]))
+    rows = rows_of(render([table1(load_runs(runs))]))
     assert ["fairseq", "random", "4", "–", "–", "–", "–", "0"] in rows
     assert rows[-1][4] == "66.83 ± 1.38 (3)"
 
@@ -90,9 +83,9 @@ def test_listing(runs):
     write_run(runs, "random", 4, [50.0], [50.0], status="running")
     found = find_runs(runs)
     listing = list_runs(found, read_runs(found))
-    rows = markdown_rows(render([listing]))
-    assert rows[2][:9] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
-    assert rows[2][9:] == ["test valid", "manifest.json", str(runs / "fairseq" / "pretrained" / "seed1")]
+    rows = rows_of(render([listing]))
+    assert rows[1][:9] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
+    assert rows[1][9:] == ["test valid", "manifest.json", str(runs / "fairseq" / "pretrained" / "seed1")]
     assert rows[-1][:9] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
 
 
@@ -103,9 +96,9 @@ def test_table1_notes_the_selecting_metric_and_subset(tmp_path):
         write_events(run / "tensorboard" / subset, rows, suffix=".loss")
     table = load_runs(tmp_path)
     text = render([table1(table, by="loss")])
-    rows = markdown_rows(text)
+    rows = rows_of(text)
     assert rows[0][3:5] == ["loss on valid", "accuracy on test"]
-    assert rows[2][3:7] == ["0.5000", "50.00", "1", "225"]
+    assert rows[1][3:7] == ["0.5000", "50.00", "1", "225"]
     assert notes_with(text, "lowest", "loss", "valid")
     text = render([table1(table, subset="test")])
     assert notes_with(text, "highest", "accuracy", "test")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.types_pb2 import DataType
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -117,14 +117,6 @@ def test_scalars_of_torch_in_every_style(tmp_path, style):
     (path,) = tmp_path.iterdir()
     expected = [(step / 8, step, "accuracy", 79.25) for step in (0, 7, 225, 10**6)]
     assert [tuple(scalar) for scalar in read_scalars(path)] == expected
-
-
-def test_scalars_as_tensorflow_2_writes_them(tmp_path):
-    """With the metadata of the scalars plugin and a shape."""
-    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
-    tensor = tensor_util.make_tensor_proto(np.float32(0.1))
-    path = write_values(tmp_path, Summary.Value(tag="loss", tensor=tensor, metadata=metadata))
-    assert rows_of(read_scalars(path)) == [(3, "loss", float(np.float32(0.1)))]
 
 
 @pytest.mark.parametrize("missing", [1, 5, 17, 30])
