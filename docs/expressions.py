@@ -236,8 +236,7 @@ def _manifests(group: str) -> list[dict[str, Any]]:
 def _family(study: str) -> Any:
     """All comparisons of the study file, which lies in the folder of the runs."""
     read = read_study(ROOT / "results" / study / "study.toml")
-    groups = list(dict.fromkeys(group for pair in read.pairs for group in pair))
-    return compare_groups(_study(study, "accuracy", "test"), groups, pairs=read.pairs, at=read.at or ["best"])
+    return compare_groups(_study(study, "accuracy", "test"), pairs=read.pairs, at=read.at or ["best"])
 
 
 @functools.cache
@@ -246,6 +245,4 @@ def _study(study: str, metric: str, subset: str) -> Any:
     return scores(table, best_checkpoints(table), metric, subset)
 
 
-@functools.cache
-def _table(folder: Path) -> Any:
-    return load_runs(folder)
+_table = functools.cache(load_runs)

@@ -5,11 +5,11 @@
 All else of the result is that of the first checkpoint.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
 
+from roberta_small.common.cli import Parser
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_open
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
@@ -18,9 +18,7 @@ from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 @report_errors
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("checkpoints", nargs="+", type=Path)
     parser.add_argument("--out", required=True, type=Path)
     options = parser.parse_args()

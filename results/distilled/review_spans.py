@@ -6,11 +6,11 @@ The input has one review per line. Each review is kept. For each of its sentence
 consecutive sentences of the review is drawn, with at least 30 characters.
 """
 
-import argparse
 import random
 import re
 from pathlib import Path
 
+from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
 from roberta_small.common.files import atomic_write
 
@@ -41,9 +41,7 @@ def spans(review: str, generator: random.Random) -> list[str]:
 @report_errors
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("reviews", nargs="+", type=Path)
     parser.add_argument("--out", required=True, type=Path)
     options = parser.parse_args()

@@ -11,7 +11,6 @@ two neighbours (compare the augmentation of Jiao et al. 2020). The result has th
 a document of its own.
 """
 
-import argparse
 import math
 import random
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from review_spans import END, LEAST_CHARACTERS, MOST_SENTENCES, random_span
 from sample_documents import documents
 
+from roberta_small.common.cli import Parser
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
 
@@ -141,9 +141,7 @@ def views(
 @report_errors
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__)
     parser.add_argument("reviews", type=Path)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--out", required=True, type=Path)

@@ -14,6 +14,8 @@ All tables and statistics are pandas data frames. A module is imported when one 
 so that reading logs does not import matplotlib.
 """
 
+# ruff: noqa: F401  the names of `__all__`, for type checkers and editors
+
 from __future__ import annotations
 
 import importlib
@@ -66,42 +68,7 @@ NAMES = {
 MODULES = {name: f"roberta_small.{module}" for module, names in NAMES.items() for name in names.split()}
 """The public names and their modules."""
 
-__all__ = [
-    "LoggedRun",
-    "Query",
-    "Scalar",
-    "Study",
-    "Table",
-    "accuracies",
-    "best_checkpoints",
-    "compare_groups",
-    "compare_predictions",
-    "compare_reference",
-    "draw_curves",
-    "draw_expected",
-    "draw_seeds",
-    "expected_best_of_seeds",
-    "find_runs",
-    "list_runs",
-    "load_runs",
-    "per_epoch",
-    "present",
-    "read_predictions",
-    "read_reference",
-    "read_runs",
-    "read_scalars",
-    "read_study",
-    "render",
-    "scores",
-    "select",
-    "select_finished",
-    "spread_over_seeds",
-    "summarize",
-    "table1",
-    "table2",
-    "values_of",
-    "write_report",
-]
+__all__ = list(MODULES)
 
 
 def __getattr__(name: str) -> object:

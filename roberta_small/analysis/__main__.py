@@ -230,11 +230,12 @@ def _tables(options: argparse.Namespace) -> None:
         found = _chosen("table", options.table, options.runs, options.pattern)
         selection = _selected(options.runs, query, options.pattern, found.values())
         computed = {feature: feature.compute(selection) for feature in found.values() if feature.table}
-        tables: list[Table] = []
+        tables: dict[str, Table] = {}  # each once, also if it is named beside its feature
         for name, feature in found.items():
             one = computed[feature] if name in FEATURES else computed[feature].only([name])
-            tables += present(one.tables, selection.study, one.values)
-        _show(tables, options.format, options.out)
+            for table in present(one.tables, selection.study, one.values):
+                tables.setdefault(table.name, table)
+        _show(list(tables.values()), options.format, options.out)
 
 
 def _compare(options: argparse.Namespace) -> None:

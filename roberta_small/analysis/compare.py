@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -38,18 +38,15 @@ PERMUTATIONS = 20_000
 
 def compare_groups(
     values: pd.DataFrame,
-    groups: Sequence[str],
+    groups: Sequence[str] = (),
     *,
     pairs: Sequence[tuple[str, str]] | None = None,
     at: Sequence[str] | None = None,
     pairing: Pairing = "auto",
-    level: float = LEVEL,
     lower: bool = False,
     detect: float = 1.0,
-    alpha: float = ALPHA,
-    power: float = POWER,
 ) -> pd.DataFrame:
-    """Comparisons of all pairs of `groups`, or of `pairs` alone, at each point in `at` (epochs, "best").
+    """Comparisons of all pairs of `groups`, or of `pairs`, at each point in `at` (epochs, "best").
 
     `values` is the frame of `scores`. With `pairing` "auto" or "paired", runs are paired by seed if at
     least two seeds are common; only these runs are used, and `dropped_a`, `dropped_b` (str) list the other
@@ -59,13 +56,17 @@ def compare_groups(
     `dropped_b`; the fields of `Difference` (`difference` is mean_a - mean_b, `low` and `high` its interval);
     `p_t_holm`, `p_rank_holm`, `p_permutation_holm` (Holm's correction of each test over all rows);
     `correlation` of the pairs; `p_a_beats_b`; `detect`, `seeds_needed` to detect a difference of `detect`
-    with this `power`, `seeds_more` (in addition to the present ones); `std_low`, `std_high` (factors for the
-    ends of the 95 % interval of `std`), `seeds_needed_low`, `seeds_needed_high` (for these ends).
+    with the power `POWER`, `seeds_more` (in addition to the present ones); `std_low`, `std_high` (factors for
+    the ends of the 95 % interval of `std`), `seeds_needed_low`, `seeds_needed_high` (for these ends).
 
     Raises `UserError` for an unknown group or point, fewer than two groups, and with "paired" if fewer than
     two seeds are common.
     """
     known = list(dict.fromkeys(values["group"]))
+    if pairs is None:
+        pairs = list(combinations(dict.fromkeys(groups), 2))
+    else:
+        groups = [group for pair in pairs for group in pair]
     if len(set(groups)) < 2:
         raise UserError(f"--groups or --pair: give at least two different groups of {', '.join(known)}")
     for group in groups:
@@ -77,14 +78,12 @@ def compare_groups(
     select_points(values, at)
     points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
     rows = []
-    compared = list(combinations(dict.fromkeys(groups), 2)) if pairs is None else pairs
-    for a, b in tqdm(compared, desc="comparing", delay=1, leave=False, disable=None):
+    for a, b in tqdm(pairs, desc="comparing", delay=1, leave=False, disable=None):
         for point in points:
             here = values[values["at"] == point]
             of_a, of_b = (here[here["group"] == group].set_index("seed")["value"] for group in (a, b))
-            row = _compare_two(of_a, of_b, (a, b, point), pairing, level, lower)
-            row |= _plan(row, detect, alpha, power)
-            rows.append(row)
+            row = _compare_two(of_a, of_b, (a, b, point), pairing, lower)
+            rows.append(row | _plan(row, detect))
     frame = pd.DataFrame(rows)
     for test in TESTS:
         frame[f"{test}_holm"] = holm(frame[test].to_list())
@@ -94,36 +93,25 @@ def compare_groups(
 def against(comparison: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """The rows of `compare_groups` with this group, as differences of the other group minus it.
 
-    Columns: `group`, `at`, `design`, `n`, `n_baseline`, `difference`, `low`, `high`, and `p`, that of the t
-    test with Holm's correction over all rows of `comparison`.
+    Columns: `group`, `at`, `difference`, `low`, `high`, and `p`, that of the t test with Holm's correction
+    over all rows of `comparison`.
     """
-    rows = []
-    for row in comparison.to_dict("records"):
-        if baseline not in (row["a"], row["b"]):
-            continue
-        low, high, sides, sign = row["low"], row["high"], ("a", "b"), 1
-        if baseline == row["a"]:
-            low, high, sides, sign = -row["high"], -row["low"], ("b", "a"), -1
-        rows.append(
-            {
-                "group": row[sides[0]],
-                "at": row["at"],
-                "design": row["design"],
-                "n": row[f"n_{sides[0]}"],
-                "n_baseline": row[f"n_{sides[1]}"],
-                "difference": sign * row["difference"],
-                "low": low,
-                "high": high,
-                "p": row["p_t_holm"],
-            }
-        )
-    columns = ["group", "at", "design", "n", "n_baseline", "difference", "low", "high", "p"]
-    return pd.DataFrame(rows, columns=columns)
+    rows = comparison[(comparison["a"] == baseline) | (comparison["b"] == baseline)]
+    minus = rows["b"] == baseline  # the others have the opposite sign
+    found = {
+        "group": rows["a"].where(minus, rows["b"]),
+        "at": rows["at"],
+        "difference": rows["difference"].where(minus, -rows["difference"]),
+        "low": rows["low"].where(minus, -rows["high"]),
+        "high": rows["high"].where(minus, -rows["low"]),
+        "p": rows["p_t_holm"],
+    }
+    return pd.DataFrame(found).reset_index(drop=True)
 
 
 def _compare_two(
-    a: pd.Series, b: pd.Series, names: tuple[str, str, str], pairing: Pairing, level: float, lower: bool
-) -> dict[str, object]:
+    a: pd.Series, b: pd.Series, names: tuple[str, str, str], pairing: Pairing, lower: bool
+) -> dict[str, Any]:
     """One row of `compare_groups`; `a` and `b` are scores with the seed as index."""
     matched = sorted(set(a.index) & set(b.index))
     if pairing == "paired" and len(matched) < 2:
@@ -147,21 +135,20 @@ def _compare_two(
         "mean_b": y.mean() if len(y) else math.nan,
         "dropped_a": " ".join(map(str, dropped[0])),
         "dropped_b": " ".join(map(str, dropped[1])),
-        **vars((paired if pairs else unpaired)(x, y, level)),
+        **vars((paired if pairs else unpaired)(x, y)),
         "correlation": a.corr(b) if pairs and len(x) > 2 and a.nunique() > 1 < b.nunique() else math.nan,
         "p_a_beats_b": beats(x, y, lower=lower),
     }
 
 
-def _plan(row: dict, detect: float, alpha: float, power: float) -> dict[str, float]:
+def _plan(row: dict[str, Any], detect: float) -> dict[str, float]:
     """The seeds needed, also for both ends of the interval of the standard deviation."""
     is_paired, smaller = row["design"] == "paired", min(row["n_a"], row["n_b"])
     freedom = row["n_a"] - 1 if is_paired else row["n_a"] + row["n_b"] - 2
     known = row["std"] > 0
     low, high = std_factors(freedom) if known else (math.nan, math.nan)
     needed, needed_low, needed_high = (
-        seeds_needed(detect, row["std"] * factor, paired=is_paired, alpha=alpha, power=power)
-        for factor in (1.0, low, high)
+        seeds_needed(detect, row["std"] * factor, paired=is_paired) for factor in (1.0, low, high)
     )
     return {
         "detect": detect,
@@ -190,7 +177,7 @@ class Difference:
     """The smallest p-value that the permutation test can have with this number of runs."""
 
 
-def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
+def paired(a: Values, b: Values) -> Difference:
     """Paired t test, Wilcoxon's signed-rank test and sign-flip test; a[i] and b[i] are a pair.
 
     The p-value of the sign-flip test (Fisher 1935, section 21) is the fraction of the 2^n ways to swap the
@@ -203,7 +190,7 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
     n = len(differences)
     if n < 2:
         return _untested(a * unit, b * unit)
-    low, high = t_interval(differences * unit, level)
+    low, high = t_interval(differences * unit)
     if not differences.any():
         return Difference(0.0, low, high, 0.0, math.nan, 1.0, 1.0, 2.0 ** (1 - n))
     flips = permutation_test(
@@ -222,14 +209,14 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
     )
 
 
-def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
+def unpaired(a: Values, b: Values) -> Difference:
     """Welch's t test, the Mann-Whitney rank-sum test and the permutation test of the group labels."""
     from scipy.stats import mannwhitneyu, permutation_test
 
     (a, b), unit = in_whole_units(a, b)
     if min(len(a), len(b)) < 2:
         return _untested(a * unit, b * unit)
-    low, high, p_t = welch_interval(*mean_std(a), len(a), *mean_std(b), len(b), level)
+    low, high, p_t = welch_interval(*mean_std(a), len(a), *mean_std(b), len(b))
     relabellings = math.comb(len(a) + len(b), len(a))
     labels = permutation_test(
         (a, b),
@@ -307,8 +294,8 @@ def in_whole_units(*groups: Values) -> tuple[list[Values], float]:
     return [np.rint(np.asarray(group, dtype=float) * 10.0**digits) for group in groups], 10.0**-digits
 
 
-def power_of_t(n: int, difference: float, std: float, *, paired: bool = True, alpha: float = ALPHA) -> float:
-    """Power of the two-sided t test with `n` pairs, or `n` runs in each group.
+def power_of_t(n: int, difference: float, std: float, *, paired: bool = True) -> float:
+    """Power of the two-sided t test at `ALPHA` with `n` pairs, or `n` runs in each group.
 
     The test statistic has a noncentral t distribution (Cohen 1988, chapter 2). Paired: noncentrality
     difference / std * sqrt(n) and n - 1 degrees of freedom, with the `std` of the differences. Unpaired:
@@ -318,16 +305,14 @@ def power_of_t(n: int, difference: float, std: float, *, paired: bool = True, al
 
     freedom = n - 1 if paired else 2 * n - 2
     shift = abs(difference) / std * math.sqrt(n if paired else n / 2)
-    critical = t.ppf(1 - alpha / 2, freedom)
+    critical = t.ppf(1 - ALPHA / 2, freedom)
     wrong_sign = nct.cdf(-critical, freedom, shift)
     # scipy's cdf is NaN far in the tail, where the probability of the wrong sign is negligible.
     return float(nct.sf(critical, freedom, shift) + (0.0 if math.isnan(wrong_sign) else wrong_sign))
 
 
-def seeds_needed(
-    difference: float, std: float, *, paired: bool = True, alpha: float = ALPHA, power: float = POWER
-) -> float:
-    """The smallest number of pairs (unpaired: of runs in each group), at least 2, with this `power`.
+def seeds_needed(difference: float, std: float, *, paired: bool = True) -> float:
+    """The smallest number of pairs (unpaired: of runs in each group), at least 2, with the power `POWER`.
 
     NaN if `std` is zero or NaN, infinite beyond 100,000.
     """
@@ -335,7 +320,7 @@ def seeds_needed(
         return math.nan if not std > 0 else math.inf
 
     def enough(n: int) -> bool:
-        return power_of_t(n, difference, std, paired=paired, alpha=alpha) >= power
+        return power_of_t(n, difference, std, paired=paired) >= POWER
 
     too_few, n = 1, 2
     while not enough(n):
@@ -348,12 +333,12 @@ def seeds_needed(
     return float(n)
 
 
-def std_factors(freedom: int, level: float = 0.95) -> Interval:
-    """Factors of an estimated standard deviation for the ends of the interval of the true one.
+def std_factors(freedom: int) -> Interval:
+    """Factors of an estimated standard deviation for the ends of the 95 % interval of the true one.
 
     sqrt(freedom / chi2) for normally distributed values and `freedom` degrees of freedom.
     """
     from scipy.stats import chi2
 
-    low, high = chi2.ppf([(1 + level) / 2, (1 - level) / 2], freedom)
+    low, high = chi2.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], freedom)
     return math.sqrt(freedom / low), math.sqrt(freedom / high)

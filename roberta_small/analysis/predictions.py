@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -93,9 +92,7 @@ def find_predictions(run: LoggedRun, split: str) -> Path | None:
     return path
 
 
-def accuracies(
-    predictions: pd.DataFrame, overlap: Overlap | None = None, *, level: float = LEVEL
-) -> pd.DataFrame:
+def accuracies(predictions: pd.DataFrame, overlap: Overlap | None = None) -> pd.DataFrame:
     """Accuracy in percent of each run, on all examples and with and without those in `overlap`.
 
     Columns: `arm`, `init`, `seed`, `n`, `accuracy`, `low`, `high` (Wilson's interval). With `overlap` also
@@ -106,7 +103,7 @@ def accuracies(
     """
     rows = []
     for names, run in predictions.groupby(RUN):
-        row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "", level)}
+        row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "")}
         if overlap is not None:
             if (last := run["index"].max()) >= overlap.size:
                 raise UserError(
@@ -115,22 +112,14 @@ def accuracies(
                     "audit the text of these predictions"
                 )
             seen = run["index"].isin(overlap.lines)
-            row |= _accuracy(run.loc[~seen, "correct"], "unseen_", level)
-            seen_row = _accuracy(run.loc[seen, "correct"], "seen_", level)
+            row |= _accuracy(run.loc[~seen, "correct"], "unseen_")
+            seen_row = _accuracy(run.loc[seen, "correct"], "seen_")
             row |= {name: seen_row[name] for name in ("seen_n", "seen_accuracy")}
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def compare_predictions(
-    predictions: pd.DataFrame,
-    a: str,
-    b: str,
-    *,
-    level: float = LEVEL,
-    draws: int = DRAWS,
-    seed: int = SEED,
-) -> pd.DataFrame:
+def compare_predictions(predictions: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     """Two groups compared example by example, for each common seed, and in the last row for their mean.
 
     If no seed is common and one group is a single run (a baseline without random numbers), this run is
@@ -138,7 +127,7 @@ def compare_predictions(
 
     Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (examples that only one of
     them gets right), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference`
-    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets). If a row has
+    of accuracy in points, `low`, `high` (paired bootstrap over the examples). If a row has
     another interval, see `examples_interval`, there is a column `interval`: "bootstrap" or "Wilson".
 
     Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
@@ -163,7 +152,7 @@ def compare_predictions(
         rows.append({"seed": "mean"})
         differences.append(np.mean(differences, axis=0))
     for row, difference in zip(rows, differences, strict=True):
-        (low, high), method = examples_interval(100 * difference, level, draws=draws, seed=seed)
+        (low, high), method = examples_interval(100 * difference)
         row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
         row["interval"] = method
     columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
@@ -175,11 +164,8 @@ def compare_predictions(
     return frame
 
 
-def compare_all_predictions(
-    predictions: pd.DataFrame, groups: Iterable[str], pairs: Iterable[tuple[str, str]] | None = None
-) -> pd.DataFrame:
-    """The concatenated `compare_predictions` of all pairs of `groups`, or of `pairs` alone; may be empty."""
-    pairs = combinations(dict.fromkeys(groups), 2) if pairs is None else pairs
+def compare_all_predictions(predictions: pd.DataFrame, pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """The concatenated `compare_predictions` of `pairs`; may be empty."""
     frames = [compare_predictions(predictions, a, b) for a, b in pairs]
     frames = [frame for frame in frames if len(frame)]
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -199,9 +185,7 @@ def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple
     return only_a, only_b, float(p)
 
 
-def examples_interval(
-    differences: Values, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
-) -> tuple[Interval, str]:
+def examples_interval(differences: Values) -> tuple[Interval, str]:
     """The interval over test examples of the mean of `differences` (N,), in points, and its method.
 
     The method is `BOOTSTRAP`, see `bootstrap_examples`. If all differences are equal, the bootstrap interval
@@ -209,30 +193,28 @@ def examples_interval(
     population, whose differences are between -100 and 100.
     """
     if np.ptp(differences) > 0:
-        return bootstrap_examples(differences, level, draws=draws, seed=seed), BOOTSTRAP
-    equal, _ = wilson_interval(1.0, len(differences), level)
+        return bootstrap_examples(differences), BOOTSTRAP
+    equal, _ = wilson_interval(1.0, len(differences))
     middle, margin = float(equal * differences[0]), 100 * (1 - equal)
     return (middle - margin, middle + margin), WILSON
 
 
-def bootstrap_examples(
-    differences: Values, level: float = LEVEL, *, draws: int, seed: int = SEED
-) -> Interval:
-    """Paired bootstrap of the mean of `differences` (N,): percentiles over `draws` resampled test sets.
+def bootstrap_examples(differences: Values) -> Interval:
+    """Paired bootstrap of the mean of `differences` (N,): percentiles over `DRAWS` resampled test sets.
 
     Each resampled test set is the same for both systems (Koehn 2004; Berg-Kirkpatrick et al. 2012).
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     # Drawing counts of the few distinct differences is equivalent to drawing every example.
     levels, counts = np.unique(differences, return_counts=True)
-    drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
-    low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
+    drawn = random.multinomial(len(differences), counts / len(differences), size=DRAWS)
+    low, high = np.quantile(drawn @ levels / len(differences), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
-def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:
+def _accuracy(correct: pd.Series, prefix: str) -> dict[str, float]:
     fraction = correct.mean() if len(correct) else np.nan
-    low, high = wilson_interval(fraction, len(correct), level)
+    low, high = wilson_interval(fraction, len(correct))
     return {
         f"{prefix}n": len(correct),
         f"{prefix}accuracy": 100 * fraction,
@@ -281,10 +263,18 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
     """
     sizes: dict[int, LoggedRun] = {}
     for run in runs:
-        path = find_predictions(run, subset)
-        with readable():
-            size = None if path is None else len(prediction_files.read_any(path))
-        size = size or _from_data(run, subset)
+        size = 0
+        if (path := find_predictions(run, subset)) is not None:
+            with readable():
+                size = len(prediction_files.read_any(path))
+        if not size:
+            data = (run.read_manifest() or {}).get("data", {})
+            recorded, root = data.get("sha256") or {}, Path(data.get("path") or "")
+            names = (f"{part}/{subset}.idx" for part in ("label", "input0"))
+            name = next((name for name in names if name in recorded), "")
+            unchanged = name and os.path.isfile(root / name) and os.access(root / name, os.R_OK)
+            if unchanged and sha256(root / name) == recorded[name] and (header := read_header(root / name)):
+                size = header.sentences
         if size:
             sizes.setdefault(size, run)
     if len(sizes) > 1:
@@ -293,17 +283,3 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
             f"{run.name} has {one:,} {subset} examples and {other_run.name} {other:,}; give --test-size"
         )
     return next(iter(sizes), None)
-
-
-def _from_data(run: LoggedRun, subset: str) -> int | None:
-    data = (run.read_manifest() or {}).get("data", {})
-    recorded = data.get("sha256") or {}
-    name = next(
-        (f"{part}/{subset}.idx" for part in ("label", "input0") if f"{part}/{subset}.idx" in recorded), ""
-    )
-    digest = recorded.get(name)
-    path = Path(data.get("path") or "") / name
-    if digest is None or not os.path.isfile(path) or not os.access(path, os.R_OK) or sha256(path) != digest:
-        return None
-    header = read_header(path)
-    return None if header is None else header.sentences

@@ -132,7 +132,7 @@ def _marked(
             return table
         values = values[values["group"].isin([baseline, *groups]) & values["at"].isin(points)]
         pairs = [(group, baseline) for group in groups]
-        compared = compare_groups(values, [baseline, *groups], pairs=pairs, at=points)
+        compared = compare_groups(values, pairs=pairs, at=points)
     rows = against(compared, baseline)[["group", "at", "p"]].itertuples(index=False, name=None)
     p_of = {(group, at): p for group, at, p in rows}
     means = [mean for mean in means if (mean.group, mean.at) in p_of]

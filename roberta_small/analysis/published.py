@@ -22,6 +22,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,7 +98,6 @@ def compare_reference(
     best: pd.DataFrame,
     reference: pd.DataFrame,
     *,
-    level: float = LEVEL,
     name: str | os.PathLike[str] = "the reference",
 ) -> pd.DataFrame:
     """Each row of the reference compared with the runs of the same arm, init, epoch, subset and metric.
@@ -127,7 +127,7 @@ def compare_reference(
     for row in reference.to_dict("records"):
         key = tuple(row[column] for column in KEY)
         if key in by_key:
-            rows.append(_compare(row, by_key[key], level))
+            rows.append(_compare(row, by_key[key]))
         else:
             unmatched.append(f"{' '.join(key)} ({_missing(row, table)})")
     if not rows:
@@ -147,28 +147,25 @@ def compare_reference(
 
 def _missing(row: dict, table: pd.DataFrame) -> str:
     """The first part of the key of a published result that the runs do not have."""
-    groups = (table["arm"] + "/" + table["init"]).unique()
-    if (group := f"{row['arm']}/{row['init']}") not in groups:
-        return f"no group {group}"
-    of_group = table[(table["arm"] == row["arm"]) & (table["init"] == row["init"])]
-    for column in ("subset", "metric"):
-        of_group = of_group[of_group[column] == row[column]]
-        if of_group.empty:
-            return f"no {column} {row[column]}"
+    for name, columns in (("group", GROUP), ("subset", ["subset"]), ("metric", ["metric"])):
+        wanted = [row[column] for column in columns]
+        table = table[(table[columns] == wanted).all(axis=1)]
+        if table.empty:
+            return f"no {name} {'/'.join(wanted)}"
     return f"no value at epoch {row['epoch']}"
 
 
-def _compare(row: dict, values: pd.Series, level: float) -> dict[str, object]:
+def _compare(row: dict, values: pd.Series) -> dict[str, object]:
     n, (mean, std) = len(values), mean_std(values)
     reference_n, reference_std = row["n"], row["std"]
     if row["ddof"] == 0:
         reference_std *= math.sqrt(reference_n / (reference_n - 1)) if reference_n > 1 else math.nan
     if reference_n > 1 and not math.isnan(reference_std):
         test = WELCH
-        low, high, p = welch_interval(mean, std, n, row["mean"], reference_std, reference_n, level)
+        low, high, p = welch_interval(mean, std, n, row["mean"], reference_std, reference_n)
     else:
         test, other_n = (EXACT, math.inf) if math.isnan(reference_n) else (EQUAL_STD, reference_n)
-        low, high, p = one_std_interval(mean, std, n, row["mean"], other_n, level)
+        low, high, p = one_std_interval(mean, std, n, row["mean"], other_n)
     return {
         **{column: row[column] for column in KEY},
         "n": n,
@@ -197,27 +194,21 @@ def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
             raise UserError(f"{where}: unknown column '{column}'; known: {', '.join([*REQUIRED, *OPTIONAL])}")
     if cells["epoch"] != BEST and not re.fullmatch("[1-9][0-9]*", cells["epoch"]):
         raise UserError(f"{where}: epoch is '{cells['epoch']}', not 1, 2, ... or best")
-    numbers = {"mean": _number(where, "mean", cells["mean"], -math.inf)}
-    for column, least in (("std", 0), ("n", 1)):
-        text = cells.get(column)
-        numbers[column] = _number(where, column, text, least) if text else math.nan
+    numbers = dict.fromkeys(("mean", "std", "n"), math.nan)
+    for column, least in zip(numbers, (-math.inf, 0, 1), strict=True):
+        if not (text := cells.get(column)):
+            continue
+        with suppress(ValueError):
+            numbers[column] = float(text)
+        if not math.isfinite(numbers[column]) or numbers[column] < least:
+            bound = f" of {least} or more" if least > -math.inf else ""
+            raise UserError(f"{where}: {column} is '{text}', not a number{bound}")
     if numbers["n"] % 1 > 0:
         raise UserError(f"{where}: n is '{cells['n']}', not an integer")
     if (ddof := cells.get("ddof") or "1") not in ("0", "1"):
         raise UserError(f"{where}: ddof is '{ddof}', not 0 (population) or 1 (sample)")
     names = {column: cells[column] for column in KEY}
     return {**names, **numbers, "ddof": int(ddof), "source": cells.get("source") or ""}
-
-
-def _number(where: str, column: str, text: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < least:
-        bound = f" of {least} or more" if least > -math.inf else ""
-        raise UserError(f"{where}: {column} is '{text}', not a number{bound}")
-    return value
 
 
 def _rows_of_table(path: Path) -> Iterator[Row]:
@@ -231,7 +222,11 @@ def _rows_of_table(path: Path) -> Iterator[Row]:
             if line.startswith("|") and not re.fullmatch(r"[|:\- ]+", line)
         )
     else:
-        rows = _csv_rows(path)
+        reader = csv.reader(read_lines(path))
+        try:
+            rows = iter([(f"line {reader.line_num}", cells) for cells in reader if cells])
+        except csv.Error as error:  # such as an unclosed quote
+            raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); correct the row") from None
     _, heading = next(rows, ("", []))
     heading = [cell.strip().removeprefix("\ufeff") for cell in heading]  # byte order mark of spreadsheets
     for column in REQUIRED:
@@ -243,14 +238,6 @@ def _rows_of_table(path: Path) -> Iterator[Row]:
                 f"{path}, {place}: {len(cells)} cells for {len(heading)} columns; correct the row"
             )
         yield place, dict(zip(heading, (cell.strip() for cell in cells), strict=True))
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
-    reader = csv.reader(read_lines(path))
-    try:
-        yield from ((f"line {reader.line_num}", cells) for cells in reader if cells)
-    except csv.Error as error:  # such as an unclosed quote
-        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); correct the row") from None
 
 
 def _rows_of_json(path: Path) -> Iterator[Row]:

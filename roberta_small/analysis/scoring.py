@@ -18,16 +18,7 @@ from tqdm import tqdm
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only, values_of
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.metrics import ACCURACIES, Direction, lower_is_better
-from roberta_small.common.statistics import (
-    DRAWS,
-    LEVEL,
-    SEED,
-    Values,
-    bootstrap_interval,
-    mean_std,
-    t_interval,
-    wilson_interval,
-)
+from roberta_small.common.statistics import Values, bootstrap_interval, mean_std, t_interval, wilson_interval
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +70,19 @@ def best_checkpoints(
     tied = tied.merge(
         test[[*RUN, "step", "value"]].rename(columns={"value": "test"}), on=[*RUN, "step"], how="left"
     )
-    best = selecting[RUN].drop_duplicates().merge(_settle_ties(tied, ties), on=RUN, how="left")
+    by_run = tied.groupby(RUN)  # in the order of steps
+    settled = by_run.head(1) if ties == "earliest" else by_run.tail(1)
+    statistics = by_run.agg(
+        ties=("step", "size"),
+        tied_steps=("step", lambda steps: " ".join(map(str, steps))),
+        mean_test=("test", lambda values: values.mean(skipna=False)),
+    )
+    settled = settled.merge(statistics.reset_index(), on=RUN)
+    if ties == "mean":
+        settled["test"] = settled["mean_test"]
+        settled[["epoch", "step"]] = settled[["epoch", "step"]].where(settled["ties"] == 1)
+    columns = [*RUN, "valid", "test", "epoch", "step", "ties", "tied_steps"]
+    best = selecting[RUN].drop_duplicates().merge(settled[columns], on=RUN, how="left")
     best = best.fillna({"ties": 0, "tied_steps": ""}).astype(
         {"ties": "Int64", "step": "Int64", "epoch": "Int64"}
     )
@@ -118,22 +121,6 @@ def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -
     chosen = chosen[chosen["step"].fillna("") != ""].astype({"step": "int64"})
     rows = chosen.merge(values_of(table, subset, metric), on=[*RUN, "step"])
     return rows.groupby(RUN)["value"].mean().dropna().reset_index()
-
-
-def _settle_ties(tied: pd.DataFrame, rule: TieRule) -> pd.DataFrame:
-    """One row per run from its equally good validations, which are in the order of their steps."""
-    runs = tied.groupby(RUN)
-    ties = runs.agg(
-        ties=("step", "size"),
-        tied_steps=("step", lambda steps: " ".join(map(str, steps))),
-        mean_test=("test", lambda values: values.mean(skipna=False)),
-    )
-    best = runs.head(1) if rule == "earliest" else runs.tail(1)
-    best = best.merge(ties.reset_index(), on=RUN)
-    if rule == "mean":
-        best["test"] = best["mean_test"]
-        best[["epoch", "step"]] = best[["epoch", "step"]].where(best["ties"] == 1)
-    return best[[*RUN, "valid", "test", "epoch", "step", "ties", "tied_steps"]]
 
 
 def _missing(runs: pd.DataFrame, present: pd.DataFrame) -> pd.DataFrame:
@@ -192,20 +179,13 @@ def select_points(values: pd.DataFrame, at: Sequence[str] | None) -> pd.DataFram
 
 
 def spread_over_seeds(
-    values: pd.DataFrame,
-    metric: str = "accuracy",
-    *,
-    ddof: int = 1,
-    level: float = LEVEL,
-    draws: int = DRAWS,
-    seed: int = SEED,
-    test_size: int | None = None,
+    values: pd.DataFrame, metric: str = "accuracy", *, ddof: int = 1, test_size: int | None = None
 ) -> pd.DataFrame:
     """Statistics of scores over seeds, one row for each arm, init and point (epoch or "best").
 
     Columns: `arm`, `init`, `at`, `n` (seeds), `mean`, `std` (with `ddof`), `median`, `min`, `max`; intervals
     of the mean over seeds, `t_low`, `t_high` (Student; always with ddof 1) and `bootstrap_low`,
-    `bootstrap_high` (percentiles of `draws` resamples); with accuracy as metric and a `test_size`,
+    `bootstrap_high` (percentiles of resamples); with accuracy as metric and a `test_size`,
     `examples_low`, `examples_high` (Wilson's interval for a run with this mean) and `wider`, the wider one of
     t and Wilson ("seeds" or "examples").
     """
@@ -215,9 +195,8 @@ def spread_over_seeds(
     for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False, disable=None):
         x = group["value"].to_numpy(dtype=float)
         mean, std = mean_std(x, ddof)
-        t = t_interval(x, level)
-        bootstrap = bootstrap_interval(x, level, draws=draws, seed=seed)
-        examples = [100 * end for end in wilson_interval(mean / 100, counts, level)]
+        t, bootstrap = t_interval(x), bootstrap_interval(x)
+        examples = [100 * end for end in wilson_interval(mean / 100, counts)]
         widths = [high - low for low, high in (t, examples)]
         wider = "seeds" if widths[0] > widths[1] else "examples"
         rows.append(

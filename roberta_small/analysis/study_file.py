@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from typing import Any
 
 from roberta_small.analysis.features import TABLES
@@ -38,11 +39,29 @@ from roberta_small.common.files import escaped
 MOST_DIGITS = 10
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LATEX_LABEL = re.compile(r"[\w:./+-]+", re.ASCII)
-FILE_KEYS = (
-    "groups", "exclude", "order", "baseline", "pairs", "at", "digits", "bold", "wide", "width", "labels",
-    "captions", "latex-labels",
-)  # fmt: skip
-"""The keys of a study file: fields of `Query`."""
+# Kinds of values: a check, and the error for other values.
+GROUPS = (lambda value: _is_list(value, str), 'not a list of groups; write {key} = ["METHOD/INIT", ...]')
+TEXTS = (
+    lambda value: isinstance(value, dict) and _is_list([*value.values()], str),
+    'not a table of texts; write [{key}] and below it "NAME" = "TEXT"',
+)
+SWITCH = (lambda value: isinstance(value, bool), "{value!r} is not true or false")
+TEXT = (lambda value: isinstance(value, str), "{value!r} is not a text; put it in quotes")
+PAIRS = (
+    lambda value: _is_list(value, list) and all(len(pair) == 2 and _is_list(pair, str) for pair in value),
+    'not a list of pairs; write pairs = [["A/INIT", "B/INIT"], ...]',
+)
+DIGITS = (
+    lambda value: type(value) is int and 0 <= value <= MOST_DIGITS,
+    f"{{value!r}} is not an integer from 0 to {MOST_DIGITS}",
+)
+FILE_KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "groups": GROUPS, "exclude": GROUPS, "order": GROUPS, "baseline": TEXT, "pairs": PAIRS,
+    "at": (lambda value: _is_list(value, str | int), 'not a list of epochs; write at = [5, "best"]'),
+    "digits": DIGITS, "bold": SWITCH, "wide": SWITCH, "width": TEXT, "labels": TEXTS, "captions": TEXTS,
+    "latex-labels": TEXTS,
+}  # fmt: skip
+"""The keys of a study file, which are fields of `Query`, and the kinds of their values."""
 
 
 def read_study(path: str | os.PathLike[str]) -> Query:
@@ -75,45 +94,26 @@ def read_study(path: str | os.PathLike[str]) -> Query:
 
 def _check(where: str, key: str, value: Any) -> None:
     """Raise `UserError` for a value of a study file that has another type, or that is unknown."""
-    if key in ("groups", "exclude", "order"):
-        if not _is_list(value, str):
-            raise UserError(f'{where}: not a list of groups; write {key} = ["METHOD/INIT", ...]')
-    elif key == "pairs":
-        if not _is_list(value, list) or not all(len(pair) == 2 and _is_list(pair, str) for pair in value):
-            raise UserError(f'{where}: not a list of pairs; write pairs = [["A/INIT", "B/INIT"], ...]')
-    elif key == "at":
-        if not _is_list(value, str | int):
-            raise UserError(f'{where}: not a list of epochs; write at = [5, "best"]')
-    elif key in ("labels", "captions", "latex-labels"):
-        if not isinstance(value, dict) or not _is_list([*value.values()], str):
-            raise UserError(f'{where}: not a table of texts; write [{key}] and below it "NAME" = "TEXT"')
-        for name, text in value.items():
-            if key != "labels" and name not in TABLES:
-                raise UserError(
-                    f"{where}: no table '{name}'{nearest(name, TABLES)}; tables are {', '.join(TABLES)}"
-                )
-            if key == "latex-labels" and not LATEX_LABEL.fullmatch(text):
-                raise UserError(
-                    f"{where}: '{text}' is not a LaTeX label; use letters, digits and : . / + _ -"
-                )
-            # matplotlib omits labels that begin with an underscore.
-            if key == "labels" and (not text.strip() or text.startswith("_") or UNPRINTABLE.search(text)):
-                raise UserError(
-                    f"{where}: the label of '{name}' is empty, begins with an underscore or has a line break "
-                    "or control character; write a text on one line"
-                )
-    elif key in ("bold", "wide"):
-        if not isinstance(value, bool):
-            raise UserError(f"{where}: {value!r} is not true or false")
-    elif key == "digits":
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_DIGITS:
-            raise UserError(f"{where}: {value!r} is not an integer from 0 to {MOST_DIGITS}")
-    elif not isinstance(value, str):
-        raise UserError(f"{where}: {value!r} is not a text; put it in quotes")
-    elif key == "width" and value not in WIDTHS:
+    is_valid, text = FILE_KEYS[key]
+    if not is_valid(value):
+        raise UserError(f"{where}: {text.format(key=key, value=value)}")
+    if key == "width" and value not in WIDTHS:
         raise UserError(
             f"{where}: '{value}' is not a width{nearest(value, WIDTHS)}; known: {', '.join(WIDTHS)}"
         )
+    for name, text in value.items() if isinstance(value, dict) else ():
+        if key != "labels" and name not in TABLES:
+            raise UserError(
+                f"{where}: no table '{name}'{nearest(name, TABLES)}; tables are {', '.join(TABLES)}"
+            )
+        if key == "latex-labels" and not LATEX_LABEL.fullmatch(text):
+            raise UserError(f"{where}: '{text}' is not a LaTeX label; use letters, digits and : . / + _ -")
+        # matplotlib omits labels that begin with an underscore.
+        if key == "labels" and (not text.strip() or text.startswith("_") or UNPRINTABLE.search(text)):
+            raise UserError(
+                f"{where}: the label of '{name}' is empty, begins with an underscore or has a line break "
+                "or control character; write a text on one line"
+            )
 
 
 def _is_list(value: Any, kind: Any) -> bool:

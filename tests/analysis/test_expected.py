@@ -37,17 +37,6 @@ def test_runs_of_equal_validation_win_equally_often():
         np.testing.assert_allclose(expected_best(valid[list(order)], test[list(order)]), ours)
 
 
-def test_it_is_unbiased_where_drawing_with_replacement_is_not():
-    """E[max of 3 of 5 normals] is 0.8463; with replacement the same three are too often drawn twice."""
-    random = np.random.default_rng(0)
-    samples = random.normal(size=(4000, 5))
-    ours = np.mean([expected_best(sample, sample)[2] for sample in samples])
-    shares = (np.arange(1, 6) / 5) ** 3
-    replaced = np.mean(np.sort(samples, axis=1) @ np.diff(shares, prepend=0))
-    assert ours == pytest.approx(0.8463, abs=0.03)
-    assert replaced < 0.8463 - 0.1
-
-
 def test_frame_of_a_tree(runs):
     frame = expected_best_of_seeds(best_checkpoints(load_runs(runs)))
     assert frame["seeds_tried"].tolist() == [1, 2, 3] * 2

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from roberta_small.analysis.__main__ import main
-from tests.support.analysis.command_words import COMMANDS
 from tests.support.analysis.run_trees import write_events, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -94,21 +93,6 @@ def test_unfinished_runs_are_used_only_on_request(runs, capsys):
     assert "(4)" in capsys.readouterr().out
 
 
-def test_figures_writes_each_format(runs, tmp_path):
-    output = tmp_path / "out"
-    assert main(["figures", str(runs), "--out", str(output), "--figure-format", "png", "svg"]) == 0
-    assert (output / "accuracy_per_epoch.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (output / "accuracy_per_epoch.svg").read_text(encoding="utf-8")
-
-
-def test_runs_lists_unfinished_ones_too(runs, capsys):
-    write_run(runs, "random", 4, [50.0], [50.0], status="failed")
-    assert main(["runs", str(runs), "--format", "csv"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 7
-    assert lines[-1].startswith("fairseq,random,4,reference,failed,1,225,")
-
-
 def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, str(runs), str(tmp_path)],
@@ -123,13 +107,3 @@ def test_the_error_for_an_unknown_option_suggests_the_nearest(runs, capsys):
     error = capsys.readouterr().err
     assert "usage: roberta-small tables" in error
     assert "--split" in error
-
-
-def test_each_help_has_examples_of_its_own(capsys):
-    for name in COMMANDS:
-        with pytest.raises(SystemExit) as end:
-            main([name, "--help"])
-        assert end.value.code == 0
-        examples = capsys.readouterr().out.partition("examples:\n")[2].strip().splitlines()
-        assert examples
-        assert all(f"roberta-small {name}" in line for line in examples)

@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 
-from roberta_small.analysis import best_checkpoints, draw_curves, load_runs, scores, table1
+from roberta_small.analysis import best_checkpoints, load_runs
 from roberta_small.analysis.__main__ import main
 from roberta_small.common.errors import UserError
 from tests.support.analysis.command_words import words_of
-from tests.support.analysis.log_trees import write_fairseq, write_transformers
+from tests.support.analysis.log_trees import write_transformers
 from tests.support.analysis.run_trees import write_events, write_run
 
 
@@ -68,15 +68,6 @@ def test_the_values_are_those_of_the_best_checkpoints(fairseq, capsys):
     assert {row["epoch"] for row in tables["table2"]["rows"]} == {1, 2, 3}
 
 
-def test_in_python(fairseq):
-    table = load_runs(fairseq)
-    best = best_checkpoints(table)
-    assert best["test"].tolist() == [61.0, 62.0, 71.0, 72.0]
-    assert set(scores(table, best, "accuracy")["at"]) == {"1", "2", "3", "best"}
-    assert "test" not in table1(table).shown
-    assert len(draw_curves(table).axes) == 1
-
-
 @pytest.mark.parametrize("subset", ["test", "books"])
 def test_the_only_subset_may_have_another_name(tmp_path, subset, capsys):
     for seed in (1, 2):
@@ -116,10 +107,3 @@ def test_accuracy_is_that_of_the_predictions_of_test(tmp_path, capsys):
     assert main(["tables", str(tmp_path), "--table", "accuracy", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["accuracy"]["rows"]
     assert (row["split"], row["accuracy"], row["logged"]) == ("test", 100.0, None)
-
-
-def test_with_valid_and_test_nothing_is_said(tmp_path, capsys, caplog):
-    write_fairseq(tmp_path / "random" / "1")
-    assert main(["tables", str(tmp_path)]) == 0
-    assert "only evaluated" not in caplog.text
-    assert "optimistic" not in capsys.readouterr().out

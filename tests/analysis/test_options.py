@@ -1,41 +1,13 @@
-"""Options become values once: nothing assigns to them."""
+"""Options and names of features."""
 
-import ast
 import importlib
 from dataclasses import fields
-from pathlib import Path
-
-import pytest
 
 from roberta_small.analysis import features
 from roberta_small.analysis.__main__ import build_parser, main, query_of
 from roberta_small.analysis.features import FEATURES, TABLES
 from roberta_small.analysis.query import Query
 from roberta_small.analysis.study_file import FILE_KEYS, read_study
-
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("analysis", "benchmarks", "eval", "experiments", "export", "preprocess", "roberta_small")
-PARSED = {"options", "args", "namespace"}
-"""The names of parsed options."""
-
-
-def is_parsed(node):
-    return isinstance(node, ast.Name) and node.id in PARSED
-
-
-def assigned(path):
-    """The lines of a file that assign to an attribute of parsed options."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        is_target = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
-        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"
-        if (is_target and is_parsed(node.value)) or (is_call and is_parsed(node.args[0])):
-            yield node.lineno
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_nothing_assigns_to_parsed_options(package):
-    found = {path: list(assigned(path)) for path in (ROOT / "roberta_small" / package).rglob("*.py")}
-    assert not {str(path.relative_to(ROOT)): lines for path, lines in found.items() if lines}
 
 
 def test_options_that_are_not_given_and_a_study_file_without_keys_are_the_default_query(tmp_path):
@@ -54,14 +26,6 @@ def test_every_feature_is_found_and_its_tables_have_one_name():
     for path in (path for one in FEATURES.values() for path in (one.table, one.figure) if path):
         module, _, name = path.rpartition(".")
         assert callable(getattr(importlib.import_module(f"{features.__name__}.{module}"), name))
-
-
-def test_help_lists_all_names(capsys):
-    for command, kind in (("tables", "table"), ("figures", "figure")):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        out = capsys.readouterr().out
-        assert all(f"\n  {name} " in out for name, one in FEATURES.items() if getattr(one, kind))
 
 
 def test_the_tables_of_a_feature_can_be_named_alone(runs, capsys):

@@ -20,25 +20,11 @@ def test_per_epoch_is_numpys(runs, ddof):
         assert row["std"] == pytest.approx(np.std(tests, ddof=ddof))
 
 
-@pytest.mark.parametrize(("ddof", "std"), [(0, 0.0), (1, np.nan)])
-def test_one_seed(tmp_path, ddof, std):
-    write_run(tmp_path, "random", 1, [50.0], [51.0])
-    (row,) = per_epoch(load_runs(tmp_path), ddof=ddof).to_dict("records")
-    assert (row["n"], row["mean"]) == (1, 51.0)
-    np.testing.assert_equal(row["std"], std)
-
-
 def test_nan_is_not_counted(tmp_path):
     for seed, test in ((1, 50.0), (2, float("nan")), (3, 52.0)):
         write_run(tmp_path, "random", seed, [50.0], [test])
     (row,) = per_epoch(load_runs(tmp_path)).to_dict("records")
     assert (row["n"], row["mean"]) == (2, 51.0)
-
-
-def test_seeds_that_stopped_early_lower_n(tmp_path):
-    write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
-    write_run(tmp_path, "random", 2, [50.0], [53.0])
-    assert per_epoch(load_runs(tmp_path))["n"].tolist() == [2, 1]
 
 
 def test_only_values_at_a_validation_count(tmp_path):

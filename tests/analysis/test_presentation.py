@@ -14,18 +14,12 @@ from roberta_small.common.metrics import digits
 from roberta_small.common.tables import shortest
 from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.prediction_files import write_predictions
-from tests.support.analysis.printed_tables import notes_with, printed
+from tests.support.analysis.printed_tables import notes_with, printed, rows_of
 from tests.support.analysis.run_trees import write_run
 
 PAGE_CHARACTERS = 115
 """Characters of a row in Markdown that fit on a page in a small font."""
 LABELS = '[labels]\n"fairseq/random" = "Random & co"\n"fairseq/pretrained" = "Pretrained"\n'
-
-
-def rows_of(text):
-    """The cells of all Markdown tables in a text."""
-    lines = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
-    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
 
 
 @pytest.fixture

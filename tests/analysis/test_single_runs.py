@@ -1,7 +1,5 @@
 """A group with a single run, such as a deterministic baseline, and groups with several seeds."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -83,22 +81,6 @@ def test_no_test_over_seeds_is_made_with_it(with_baseline, capsys):
     assert notes_with(out, "single run", "prediction files")
     assert "nan" not in out
     assert "McNemar" in out
-
-
-def test_the_report_contains_the_difference_by_example(with_baseline, tmp_path):
-    page = tmp_path / "report.html"
-    assert main(["report", str(with_baseline), "--out", str(page)]) == 0
-    text = page.read_text(encoding="utf-8")
-    table = re.search(r'<table id="table-examples">.*?</table>', text, re.DOTALL)[0]
-    rows = [re.sub("<[^>]*>", " ", row.replace("<wbr>", "")).split() for row in table.split("<tr>")]
-    (mean,) = [row for row in rows if "mean" in row]
-    expected = compare_predictions(
-        read_predictions(find_runs(with_baseline)), "bow/tfidf", "fairseq/random"
-    ).iloc[-1]
-    assert mean[:2] == ["bow/tfidf", "fairseq/random"]
-    assert f"{expected.difference:+.2f}".replace("-", "−") in mean
-    assert re.search(r"\[[+−]?[\d.]+, [+−]?[\d.]+\]", " ".join(mean))
-    assert re.search(r"\b3 seeds\b", text)
 
 
 def test_a_single_validation_is_a_line_in_the_panels_of_curves(with_baseline):

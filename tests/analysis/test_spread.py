@@ -74,12 +74,6 @@ def test_which_interval_is_wider(runs):
         assert frame.loc[("pretrained", "best"), "wider"] == wider
 
 
-def test_groups_stay_together_in_order(runs):
-    frame = spread_over_seeds(scores_of(runs))
-    assert frame["init"].tolist() == ["pretrained"] * 4 + ["random"] * 4
-    assert frame["at"].tolist() == ["1", "2", "3", "best"] * 2
-
-
 def test_no_examples_interval_without_a_size_or_for_other_metrics(runs, tmp_path):
     assert spread_over_seeds(scores_of(runs))["examples_low"].isna().all()
     write_run(tmp_path / "loss", "random", 1, [0.5], [0.6], metric="loss")

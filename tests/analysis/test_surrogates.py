@@ -32,16 +32,8 @@ def run_command(*words):
 
 
 COMMANDS = (
-    "runs",
-    "tables",
-    "seeds",
-    "compare",
-    "expected",
-    "accuracy",
-    "best-settings",
-    "figures",
-    "report",
-)
+    "runs", "tables", "seeds", "compare", "expected", "accuracy", "best-settings", "figures", "report",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -49,14 +41,8 @@ def with_manifests(tmp_path):
     """Two inits of two seeds in a folder that is not UTF-8, with surrogates in manifests and class names."""
     for init in "ab":
         for seed in (1, 2):
-            run = write_run(
-                tmp_path / "utf-8",
-                init,
-                seed,
-                [50.0, 60.0 + seed],
-                [51.0, 61.0 + seed],
-                hardware={"gpu": LONE},
-            )
+            valid, test = [50.0, 60.0 + seed], [51.0, 61.0 + seed]
+            run = write_run(tmp_path / "utf-8", init, seed, valid, test, hardware={"gpu": LONE})
             path = run / "manifest.json"
             content = json.loads(path.read_text(encoding="utf-8")) | {"init": init + LONE, "recipe": LONE}
             path.write_text(json.dumps(content), encoding="utf-8")
@@ -75,9 +61,8 @@ def named_by_path(tmp_path):
     """The same without manifests, named by their folder."""
     for arm in "ab":
         for seed in (1, 2):
-            run = write_run(
-                tmp_path / "utf-8", "init", seed, [50.0, 60.0 + seed], [51.0, 61.0 + seed], arm=arm
-            )
+            valid, test = [50.0, 60.0 + seed], [51.0, 61.0 + seed]
+            run = write_run(tmp_path / "utf-8", "init", seed, valid, test, arm=arm)
             (run / "manifest.json").unlink()
             write_export(run / "tensorboard" / os.fsdecode(b"run-.-tag-\xe9.csv"), [(1.0, 5, 2.0)])
     for arm in "ab":

@@ -64,14 +64,6 @@ def tokens_of_updates(settings):
     return [sum(len(sentences[index]) for index in batch) for batch in batches[settings.warm_up : -1]]
 
 
-def test_quick_compares_the_fastest_setting_of_each_tool(settings):
-    for comparison in (finetune, classify):
-        quick = [one for one in comparison.contenders(settings) if one.quick]
-        assert [one.name.split(",")[0] for one in quick] == ["stock fairseq", "ours", "Transformers"]
-        assert all(one.environment for one in quick)
-    assert [one.ours for one in masked_lm.contenders(settings) if one.quick] == [False, True]
-
-
 @pytest.mark.parametrize("comparison", [finetune, masked_lm, classify])
 def test_on_a_gpu_stock_fairseq_has_fp16_and_large_batches(settings, monkeypatch, comparison):
     monkeypatch.setattr(fairseq_commands, "checkpoint", lambda who, settings: Path(f"{who}.pt"))

@@ -41,9 +41,7 @@ def test_the_summary_is_that_of_numpy():
     assert (summary["q1"], summary["q3"]) == tuple(np.percentile(every, (25, 75)))
     assert (summary["times"], summary["wall"], summary["peak_bytes"]) == (9, 9.0, 7)
     assert "tokens_per_second" not in summary
-
-
-def test_tokens_a_second_are_the_median_of_the_rounds():
+    # Tokens a second are the median of the rounds.
     rounds = [record(1.0, 2.0, tokens=[10, 20]), record(1.0, tokens=[30]), record(2.0, tokens=[30])]
     assert summarize(rounds)["tokens_per_second"] == np.median([30 / 3, 30 / 1, 30 / 2])
 
@@ -99,11 +97,13 @@ def test_contenders_alternate_and_one_that_fails_leaves_the_others(settings, tmp
     json.dumps(result)
 
 
-def test_results_do_not_say_where_this_machine_has_its_python(settings):
+def test_results_do_not_say_where_this_machine_has_its_python_and_its_sample(settings, tmp_path):
     used = Contender("a", command("pass"), {"PYTHON": sys.executable})
     (row,) = compare("x", "X", [used], settings)["contenders"]
     assert row["environment"] == {"PYTHON": "python"}
     assert sys.executable not in json.dumps(row)
+    mine = replace(settings, scratch=tmp_path, data=tmp_path / "sample" / "reviews")
+    assert describe(mine)["settings"]["data"] == "sample/reviews"
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,6 @@ def is_gone(pid):
                 return True
         time.sleep(0.1)
     return False
-
-
-def test_settings_do_not_say_where_the_sample_lay(settings, tmp_path):
-    mine = replace(settings, scratch=tmp_path, data=tmp_path / "sample" / "reviews")
-    assert describe(mine)["settings"]["data"] == "sample/reviews"
 
 
 def test_an_update_that_stock_fairseq_leaves_out_is_timed(monkeypatch):

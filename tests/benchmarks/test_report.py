@@ -62,14 +62,6 @@ def test_everything_is_written(document, tmp_path):
     assert (tmp_path / "benchmarks.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.0123, "12.3 ms"), (0.2, "200 ms"), (1.5, "1.5 s"), (1234.5, "1,234 s"), (0.00042, "0.42 ms")],
-)
-def test_durations_have_three_digits(seconds, shown):
-    assert report.duration(seconds) == shown
-
-
 def test_bars_are_the_medians(document):
     drawn = report.draw(document["benchmarks"][:1])
     (panel,) = drawn.axes
@@ -127,15 +119,6 @@ def measured(monkeypatch, document):
     monkeypatch.setattr(COMPARISONS["finetune"], "run", finetune)
     monkeypatch.setattr("benchmarks.__main__.make_sample", lambda folder: None)
     return settings
-
-
-def test_base_size_is_that_of_roberta_base(measured, tmp_path):
-    words = ["finetune", "--size", "base", "--batch-size", "32", "--out", str(tmp_path), "--device", "cpu"]
-    assert main(words) == 0
-    (settings,) = measured
-    sizes = settings.sizes
-    assert (sizes.layers, sizes.embed, sizes.ffn, sizes.heads) == (12, 768, 3072, 12)
-    assert (settings.max_positions, settings.batch_size) == (512, 32)
 
 
 def test_a_contender_of_ours_that_fails_shows_in_the_exit_code(measured, tmp_path, capsys, document):

@@ -35,12 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACCURACY = "accuracy"
-AVERAGED = {
-    "logged": "logged",
-    "accuracy": "accuracy",
-    "unseen accuracy": "unseen_accuracy",
-    "seen accuracy": "seen_accuracy",
-}
+AVERAGED = ("logged", "accuracy", "unseen accuracy", "seen accuracy")
+"""Columns of the table; those of the frame have underscores."""
 LOGGED_TOLERANCE = 0.1
 """Difference in points between the accuracies of prediction file and log above which a note is added; the
 precision of the forward pass changes single predictions."""
@@ -96,9 +92,7 @@ def accuracy_table(
             interval(row["unseen_low"], row["unseen_high"], ACCURACY) for row in rows
         ]
         shown["seen accuracy"] = [number(x, ACCURACY) for x in data["seen_accuracy"]]
-    notes = [
-        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. std: ddof 1.",
-    ]
+    notes = [f"From the prediction files of {split}; {PERCENT}: Wilson's interval. std: ddof 1."]
     if overlap is not None:
         notes.append(
             f"seen: the {len(overlap.lines):,} examples of {overlap.split} whose text also occurs in "
@@ -129,7 +123,7 @@ def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> tuple[pd.DataFrame, 
     """A row of means below the runs of each arm and init, the group of each row, and the means."""
     parts, groups, means = [], [], []
     for group, runs in data.groupby(GROUP):
-        columns = {heading: column for heading, column in AVERAGED.items() if heading in shown}
+        columns = {heading: heading.replace(" ", "_") for heading in AVERAGED if heading in shown}
         statistics = {heading: mean_std(runs[column]) for heading, column in columns.items()}
         cells = {
             heading: mean_std_cell(*statistics[heading], ACCURACY, runs[column].count())
@@ -163,7 +157,12 @@ def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Fig
     many = len(shown) > FEW
     figure, panels = _panels(predictions, len(shown) * CELL_INCHES + 1.6 if many else PANEL_INCHES, study)
     for panel, title, group in panels:
-        counts = _merged(confusion(group), shown)
+        counts = confusion(group)
+        if len(shown) < len(counts):  # the other classes in one row and column
+            # An array, because pandas takes a list of names for names of columns.
+            merged = np.array([name if name in shown else OTHERS for name in counts])
+            counts = counts.groupby(merged).sum().T.groupby(merged).sum().T
+            counts = counts.loc[[*shown, OTHERS], [*shown, OTHERS]]
         classes = list(counts)
         total = counts.sum(axis=1)
         fraction_CC = counts.div(total.where(total > 0), axis=0)
@@ -229,19 +228,10 @@ def draw_reliability(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> F
     least = 1 / BINS * math.floor(BINS * predictions["confidence"].min())
     for panel, title, group in panels:
         table = reliability(group["confidence"], group["correct"])
-        error = np.mean(
-            [
-                expected_calibration_error(run["confidence"], run["correct"])
-                for _, run in group.groupby("seed")
-            ]
-        )
-        panel.bar(
-            (table.index + 0.5) / BINS,
-            table["fraction"],
-            width=0.9 / BINS,
-            color="0.8",
-            label="fraction of predictions",
-        )
+        runs = (run for _, run in group.groupby("seed"))
+        error = np.mean([expected_calibration_error(run["confidence"], run["correct"]) for run in runs])
+        places, fraction = (table.index + 0.5) / BINS, table["fraction"]
+        panel.bar(places, fraction, width=0.9 / BINS, color="0.8", label="fraction of predictions")
         panel.plot([0, 1], [0, 1], color="0.4", linewidth=1, linestyle=":", label="calibrated")
         panel.plot(
             table["confidence"], table["accuracy"], color=NEUTRAL, marker="o", linewidth=1.8,
@@ -286,16 +276,6 @@ def _panels(
         fits = len(lines.split("\n")[-1]) + len(seeds) + 3 <= characters  # "(3 seeds)" is not broken
         titled.append((panel, f"{lines}{' ' if fits else chr(10)}({seeds})", group))
     return figure, titled
-
-
-def _merged(counts: pd.DataFrame, shown: list[str]) -> pd.DataFrame:
-    """The frame of `confusion` with the classes that are not in `shown` added to one row and column."""
-    if len(shown) == len(counts):
-        return counts
-    # An array, because pandas takes a list of names for names of columns.
-    names = np.array([name if name in shown else OTHERS for name in counts])
-    merged = counts.groupby(names).sum().T.groupby(names).sum().T
-    return merged.loc[[*shown, OTHERS], [*shown, OTHERS]]
 
 
 def _short(name: str) -> str:

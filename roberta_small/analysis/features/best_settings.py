@@ -6,8 +6,9 @@ method) and the part after it the setting; the setting of the unchanged recipe i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import pandas as pd
 
@@ -55,7 +56,10 @@ def find_settings(runs: Iterable[LoggedRun]) -> pd.DataFrame:
         row = {"arm": arm, "init": init, "family": family, "setting": setting, "values": values}
         recipe = ", ".join(f"{flag}={value}" for flag, value in sorted(values.items()))
         row |= {"label": setting or (f"{AS_RECIPE} ({recipe})" if recipe else AS_RECIPE)}
-        ordered.append((family, init, _order(setting, values), row))
+        # The recipe first, then by the values of the flags, numbers before text.
+        numbers = [(number_of(value), value) for _, value in sorted(values.items())]
+        order = [(number is None, number or 0.0, value) for number, value in numbers]
+        ordered.append((family, init, setting != "", order, row))
     ordered.sort(key=lambda entry: entry[:-1])
     return pd.DataFrame([row for *_, row in ordered])
 
@@ -68,7 +72,7 @@ def recipe_values(run: LoggedRun, flags: Sequence[str]) -> dict[str, str]:
 
 
 def choose_settings(
-    settings: pd.DataFrame, best: pd.DataFrame, *, lower: bool = False, ddof: int = 1, level: float = LEVEL
+    settings: pd.DataFrame, best: pd.DataFrame, *, lower: bool = False, ddof: int = 1
 ) -> pd.DataFrame:
     """Select, for each family and init, the setting with the best mean over seeds on validation.
 
@@ -78,7 +82,7 @@ def choose_settings(
 
     Columns: those of `settings`; `n` (seeds), `valid_mean`, `valid_std`, `test_mean`, `test_std` (with
     `ddof`); `chosen`; `behind`, the mean difference on valid between the chosen setting and this one over the
-    `pairs` common seeds, with its t interval `low`, `high` at `level`. Settings without values are excluded;
+    `pairs` common seeds, with its t interval `low`, `high`. Settings without values are excluded;
     raises `UserError` if there are no others.
     """
     known = best.dropna(subset="valid")
@@ -102,7 +106,7 @@ def choose_settings(
         better = by_seed[chosen[row.family, row.init], row.init]
         differences = (better - by_seed[row.arm, row.init]).dropna().to_numpy(dtype=float)
         differences = -differences if lower else differences
-        low, high = t_interval(differences, level)
+        low, high = t_interval(differences)
         mean = differences.mean() if len(differences) else float("nan")
         behind.append({"pairs": len(differences), "behind": mean, "low": low, "high": high})
     return frame.join(pd.DataFrame(behind, index=frame.index))
@@ -132,15 +136,6 @@ def chosen_settings(selection: Selection) -> pd.DataFrame:
     return choose_settings(
         find_settings(selection.runs), selection.best, lower=study.selects_lowest, ddof=study.query.ddof
     )
-
-
-def _order(setting: str, values: Mapping[str, str]) -> tuple:
-    """Sort key: the recipe first, then by the values of the flags, numbers before text."""
-    keys = []
-    for _, value in sorted(values.items()):
-        number = number_of(value)
-        keys.append((number is None, number or 0.0, value))
-    return (setting != "", keys)
 
 
 def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Table:
@@ -206,9 +201,7 @@ def chosen_table(
 
     `names` maps (arm, init) to the name of the setting, in the order of the rows.
     """
-    place = {group: index for index, group in enumerate(names)}
-    order = [place[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
-    spread = spread.assign(order=order).sort_values("order", ignore_index=True).drop(columns="order")
+    spread = pd.DataFrame(list(names), columns=GROUP).merge(spread, on=GROUP)
     table = spread_table(spread, study, test_size=test_size)
     roles = [names[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     shown = table.shown.copy()
@@ -278,11 +271,8 @@ def compute(selection: Selection) -> Computed:
 
     scored = set(at_best["group"])
     groups = study.ordered(group for group in names_of(shown[shown["chosen"]]) if group in scored)
-    pairs = query.pairs or None
-    if pairs:
-        groups = list(dict.fromkeys(group for pair in pairs for group in pair))
-    if len(groups) > 1:
-        differences = compare_groups(values, groups, pairs=pairs, at=study.points(), lower=study.lower)
+    if pairs := query.pairs or list(combinations(groups, 2)):
+        differences = compare_groups(values, pairs=pairs, at=study.points(), lower=study.lower)
         tables.append(comparison_table(differences, study))
-        tables += examples_tables(selection.predictions, groups, pairs, study.split)
+        tables += examples_tables(selection.predictions, pairs, study.split)
     return Computed(tables, values)

@@ -17,7 +17,7 @@ from roberta_small.analysis.features.best_settings import (
     varied_flags,
 )
 from roberta_small.analysis.features.curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
-from roberta_small.analysis.query import NO_STUDY, Study
+from roberta_small.analysis.query import Study
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import at_validations, per_epoch
 from roberta_small.analysis.selection import Selection
@@ -47,11 +47,8 @@ APART = 0.012
 """Horizontal distance between inits, as a fraction of the axis, so that their bars do not overlap."""
 
 
-def draw_best_settings(
-    table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None,
-    reported: str = "test", study: Study = NO_STUDY,
-) -> Figure:  # fmt: skip
-    """`metric` on `reported` after each epoch: the unchanged recipe, and the chosen setting of each init.
+def draw_best_settings(selection: Selection, chosen: pd.DataFrame) -> Figure:
+    """The reported metric after each epoch: the unchanged recipe, and the chosen setting of each init.
 
     One row of two panels for each family with more than one setting (only the second panel if there are no
     runs of the recipe). `chosen` is the frame of `choose_settings`. Methods with a single validation are
@@ -59,6 +56,8 @@ def draw_best_settings(
     """
     from matplotlib.figure import Figure
 
+    study, table = selection.study, selection.table
+    metric, reported, ddof, chance = study.metric, study.split, study.query.ddof, study.query.chance
     values = at_validations(table, reported, metric)
     means = per_epoch(table, metric, subset=reported, ddof=ddof)
     tried = chosen[number_tried(chosen) > 1]
@@ -91,11 +90,8 @@ def draw_best_settings(
     return figure
 
 
-def draw_flag(
-    best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid",
-    reported: str = "test", study: Study = NO_STUDY,
-) -> Figure:  # fmt: skip
-    """The score at the best checkpoint against the value of a flag: left on `subset`, right on `reported`.
+def draw_flag(selection: Selection, chosen: pd.DataFrame, flag: str) -> Figure:
+    """The score at the best checkpoint against the value of a flag: left where it selects, right reported.
 
     Each line is a family and init with all other flags as in its chosen setting, which has a ring. Bars are t
     intervals of the mean over seeds, faint dots are seeds. A family and init with a single setting is a point
@@ -104,6 +100,8 @@ def draw_flag(
     """
     from matplotlib.figure import Figure
 
+    study = selection.study
+    metric, by, subset = study.metric, study.by, study.choose_on
     alone = chosen[number_tried(chosen) == 1]
     has_value = np.array([flag in values for values in alone["values"]], dtype=bool)
     groups = _lines(chosen, flag)
@@ -115,7 +113,7 @@ def draw_flag(
     columns, size = grid(2, PANEL_INCHES)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(2 // columns, columns, sharey=by == metric, squeeze=False).ravel()
-    titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on {reported}"}
+    titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on {study.split}"}
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)
@@ -123,7 +121,7 @@ def draw_flag(
             family, _, init = name.rpartition("/")
             several, one = f"{study.label(family)}/{init}", "/".join(line[GROUP].iloc[0])
             shown = several if len(line) > 1 else study.label(one)
-            _draw_line(panel, line, best, column, (places, shift), shown, style_of[name])
+            _draw_line(panel, line, selection.best, column, (places, shift), shown, style_of[name])
         means = alone[~has_value].assign(mean=alone[f"{column}_mean"])
         draw_lines(panel, means, by if column == "valid" else metric, study)
         panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
@@ -157,18 +155,14 @@ def _draw_curves(
     All settings of a method and init have the color of the recipe.
     """
     groups = [f"{arm}/{init}" for arm, init in settings[GROUP].itertuples(index=False)]
-    plain = [
-        f"{row.init}, {row.setting}" if row.setting else row.init for row in settings.itertuples(index=False)
-    ]
-    names = settings[GROUP].assign(
-        name=[
-            name if study.label(group) == group else study.label(group)
-            for group, name in zip(groups, plain, strict=True)
-        ]
-    )
     style_of = group_styles(map(family_of, groups), study, family_of)
-    style = {name: style_of[family_of(group)] for group, name in zip(groups, names["name"], strict=True)}
-    runs, curves = (frame.merge(names, on=GROUP) for frame in (values, means))
+    names, style = [], {}
+    for row, group in zip(settings.itertuples(index=False), groups, strict=True):
+        plain = f"{row.init}, {row.setting}" if row.setting else row.init
+        names.append(plain if study.label(group) == group else study.label(group))
+        style[names[-1]] = style_of[family_of(group)]
+    named = settings[GROUP].assign(name=names)
+    runs, curves = (frame.merge(named, on=GROUP) for frame in (values, means))
     draw_runs(panel, runs, style)
     draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
 
@@ -226,18 +220,10 @@ def _draw_line(
 
 def draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
     """The figures, if a method and init has more than one setting."""
-    study, query, data = selection.study, selection.study.query, chosen_settings(selection)
+    metric, data = selection.study.metric, chosen_settings(selection)
     if number_tried(data).max() == 1:
         return
-    figure = draw_best_settings(
-        selection.table, data, study.metric, ddof=query.ddof, chance=query.chance, reported=study.split,
-        study=study,
-    )  # fmt: skip
-    yield f"{study.metric}_best_settings", figure
+    yield f"{metric}_best_settings", draw_best_settings(selection, data)
     for flag in varied_flags(data):
         if _lines(data, flag):  # some settings differ in this flag alone
-            figure = draw_flag(
-                selection.best, data, flag, study.metric, study.by, subset=study.choose_on,
-                reported=study.split, study=study,
-            )  # fmt: skip
-            yield f"{study.metric}_by_{flag}", figure
+            yield f"{metric}_by_{flag}", draw_flag(selection, data, flag)

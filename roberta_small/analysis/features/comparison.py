@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import pandas as pd
 
@@ -20,14 +21,7 @@ from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import escaped
 from roberta_small.common.metrics import ACCURACIES, label, number
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
-from roberta_small.common.tables import (
-    PERCENT,
-    Table,
-    p_value,
-    signed,
-    signed_interval,
-    whole,
-)
+from roberta_small.common.tables import PERCENT, Table, p_value, signed, signed_interval, whole
 
 ACCURACY = "accuracy"
 DESIGNS = {
@@ -61,37 +55,34 @@ def compare_selected(source: str, query: Query, pattern: str | None = None) -> t
         )
     selection = select(source, query, pattern=pattern, folders=True)
     study = selection.study
-    groups, pairs = _compared(study)
-    tables = _group_tables(selection, groups, pairs, pattern) if groups else []
+    pairs = _compared(study)
+    tables = _group_tables(selection, pairs, pattern) if pairs else []
     if selection.reference is not None:
         tables.append(reference_table(selection.reference, selection.reference_name, study.note))
     return study, tables
 
 
-def _compared(study: Study) -> tuple[list[str], list[tuple[str, str]] | None]:
-    """The groups to compare, and the pairs of them; None for all pairs."""
+def _compared(study: Study) -> Sequence[tuple[str, str]]:
+    """The pairs to compare; none for published results alone."""
     query = study.query
-    pairs = list(query.pairs) or None
-    if pairs:
-        groups = list(dict.fromkeys(group for pair in pairs for group in pair))
-    elif query.groups:
+    if query.pairs:
+        return query.pairs
+    if query.groups:
         groups = study.ordered(name for name in query.groups if name not in query.exclude)
     else:
         groups = list(study.selected) if query.exclude or query.baseline else []
-    if query.baseline and not pairs:
-        others = [group for group in groups if group != query.baseline]
-        pairs = [(group, query.baseline) for group in others]
-        groups = [*others, query.baseline]
-    if groups and len(set(groups)) < 2:
+    if query.baseline:
+        groups = [*(group for group in groups if group != query.baseline), query.baseline]
+    if len(groups) == 1:
         raise UserError(
             f"--groups: '{groups[0]}' is a single group; compare at least two of {', '.join(study.known)}"
         )
-    return groups, pairs
+    if query.baseline:
+        return [(group, query.baseline) for group in groups[:-1]]
+    return list(combinations(groups, 2))
 
 
-def _group_tables(
-    selection: Selection, groups: Sequence[str], pairs: list[tuple[str, str]] | None, pattern: str | None
-) -> list[Table]:
+def _group_tables(selection: Selection, pairs: Sequence[tuple[str, str]], pattern: str | None) -> list[Table]:
     """Comparison over seeds, seeds needed, and comparison by example if there are prediction files."""
     study = selection.study
     # In another folder: the same metrics and splits, and all groups with their own names.
@@ -100,30 +91,27 @@ def _group_tables(
         groups=(), exclude=(), order=(), baseline=None, pairs=(), labels={}, reference=None,
     )  # fmt: skip
     values, predictions, left_out = [selection.values], [selection.predictions], [*selection.diverged]
-    for folder in dict.fromkeys(group.rpartition(":")[0] for group in groups if ":" in group):
+    for folder in dict.fromkeys(name.rpartition(":")[0] for pair in pairs for name in pair if ":" in name):
         other = select(folder, elsewhere, pattern=pattern)
         prefix = f"{escaped(folder)}:"
         values.append(other.values.assign(group=prefix + other.values["group"]))
         predictions.append(other.predictions.assign(group=prefix + other.predictions["group"]))
         left_out += [prefix + name for name in other.diverged]
-    groups = [escaped(group) for group in groups]
-    pairs = None if pairs is None else [(escaped(a), escaped(b)) for a, b in pairs]
+    pairs = [(escaped(a), escaped(b)) for a, b in pairs]
     data = compare_groups(
-        pd.concat(values, ignore_index=True), groups, pairs=pairs, at=study.points(),
-        pairing=study.query.pairing, detect=study.difference, lower=study.lower,
+        pd.concat(values, ignore_index=True), pairs=pairs, at=study.points(), pairing=study.query.pairing,
+        detect=study.difference, lower=study.lower,
     )  # fmt: skip
-    left_out = [name for name in left_out if name.rpartition("/")[0] in groups]
+    left_out = [name for name in left_out if any(name.rpartition("/")[0] in pair for pair in pairs)]
     tables = [comparison_table(data, study, left_out=left_out), plan_table(data, study.metric)]
     if study.metric in ACCURACIES:
-        tables += examples_tables(pd.concat(predictions, ignore_index=True), groups, pairs, study.split)
+        tables += examples_tables(pd.concat(predictions, ignore_index=True), pairs, study.split)
     return tables
 
 
-def examples_tables(
-    predictions: pd.DataFrame, groups: Sequence[str], pairs: Sequence[tuple[str, str]] | None, split: str
-) -> list[Table]:
+def examples_tables(predictions: pd.DataFrame, pairs: Sequence[tuple[str, str]], split: str) -> list[Table]:
     """The table of `compare_all_predictions`, unless nothing can be paired."""
-    examples = compare_all_predictions(predictions, groups, pairs)
+    examples = compare_all_predictions(predictions, pairs)
     return [examples_table(examples, split)] if len(examples) else []
 
 

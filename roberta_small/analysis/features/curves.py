@@ -110,18 +110,11 @@ def draw_curves(
 
 
 def draw_lines(
-    panel: Axes,
-    means: pd.DataFrame,
-    metric: str,
-    study: Study = NO_STUDY,
-    *,
-    named: bool = True,
-    color_of: Mapping[str, str] | None = None,
+    panel: Axes, means: pd.DataFrame, metric: str, study: Study = NO_STUDY, *, named: bool = True
 ) -> None:
     """A horizontal line for each row of `means` (`arm`, `init`, `mean`), which has no value on the axis.
 
-    `named`: add the names to the legend. `color_of`: the colors of arms that also have a curve; other lines
-    have the color of their group.
+    `named`: add the names to the legend.
     """
     rows = list(means[["arm", "init", "mean"]].itertuples(index=False))
     style_of = group_styles([f"{row.arm}/{row.init}" for row in rows], study)
@@ -132,7 +125,7 @@ def draw_lines(
         if rows[above].mean - rows[index].mean < NUMBER_HEIGHT * (high - low):
             places[index] = places[above] + 1
     for index, ((arm, init, mean), place) in enumerate(zip(rows, places, strict=True)):
-        color = (color_of or {}).get(arm, style_of[f"{arm}/{init}"]["color"])
+        color = style_of[f"{arm}/{init}"]["color"]
         name = wrap(study.label(f"{arm}/{init}")) if named else None
         panel.axhline(mean, color=color, linewidth=1.4, linestyle=LINES[index % len(LINES)], label=name)
         panel.annotate(

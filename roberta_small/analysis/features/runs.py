@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from roberta_small.analysis.presentation import Computed
-from roberta_small.analysis.query import STD_NOTES, Query, Study
+from roberta_small.analysis.query import STD_NOTES, Query, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.analysis.scoring import BEST, TieRule, choose_subsets, per_epoch, summarize, validations
@@ -117,44 +117,29 @@ def table2(
     """
     subset = subset or usual_or_only(REPORTED, table["subset"].unique())
     data = per_epoch(table, metric, subset=subset, ddof=ddof)
-    cells = data.assign(
-        column=data["arm"] + "/" + data["init"], cell=[_mean_std(row, metric) for _, row in data.iterrows()]
-    )
-    value_of = dict(zip(zip(cells["column"], cells["epoch"], strict=True), data["mean"], strict=True))
-    groups, epochs = list(dict.fromkeys(cells["column"])), sorted(set(cells["epoch"]))
-    cell_of = dict(zip(value_of, cells["cell"], strict=True))
+    data = data.assign(group=names_of(data), cell=[_mean_std(row, metric) for _, row in data.iterrows()])
+    shown = data.pivot(index="epoch", columns="group", values="cell").fillna("")
+    groups, epochs = list(dict.fromkeys(data["group"])), list(shown.index)
     as_rows = len(groups) > max(MOST_COLUMNS, len(epochs))
     if as_rows:
-        shown = pd.DataFrame(
-            {
-                **data[GROUP].drop_duplicates().to_dict("list"),
-                **{
-                    f"epoch {epoch}": [cell_of.get((group, epoch), "") for group in groups]
-                    for epoch in epochs
-                },
-            }
-        )
+        names = data[GROUP].drop_duplicates().reset_index(drop=True)
+        shown = names.join(shown[groups].T.add_prefix("epoch ").reset_index(drop=True))
     else:
-        shown = pd.DataFrame(
-            {
-                "epoch": [str(epoch) for epoch in epochs],
-                **{group: [cell_of.get((group, epoch), "") for epoch in epochs] for group in groups},
-            }
-        )
+        shown = shown[groups].reset_index().astype({"epoch": str}).rename_axis(columns=None)
     return Table(
         name="table2",
         caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
         notes=(_std_note(ddof), "Epochs of runs without a manifest are counted by validations."),
-        data=data.assign(metric=metric, subset=subset, ddof=ddof),
+        data=data.drop(columns=["group", "cell"]).assign(metric=metric, subset=subset, ddof=ddof),
         shown=shown,
         groups=tuple(groups) if as_rows else (),
         means=tuple(
             Mean(
-                groups.index(group) if as_rows else epochs.index(epoch),
-                f"epoch {epoch}" if as_rows else group,
-                group, str(epoch), subset, metric, value,
+                groups.index(row.group) if as_rows else epochs.index(row.epoch),
+                f"epoch {row.epoch}" if as_rows else row.group,
+                row.group, str(row.epoch), subset, metric, row.mean,
             )
-            for (group, epoch), value in value_of.items()
+            for row in data.itertuples()
         ),
     )  # fmt: skip
 

@@ -64,9 +64,9 @@ def spread_table(
             **{
                 f"{name} {PERCENT}": [
                     interval(low, high, metric)
-                    for low, high in zip(data[f"{key}_low"], data[f"{key}_high"], strict=True)
+                    for low, high in zip(data[f"{name}_low"], data[f"{name}_high"], strict=True)
                 ]
-                for name, key in (("t", "t"), ("bootstrap", "bootstrap"), ("examples", "examples"))
+                for name in ("t", "bootstrap", "examples")
             },
             "wider": data["wider"].fillna("–"),
         }
@@ -173,17 +173,17 @@ def left_out_notes(names: Sequence[str]) -> list[str]:
 
 
 def draw_seeds(
-    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST,
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test",
     baseline: str | None = None, study: Study = NO_STUDY,
 ) -> Figure:  # fmt: skip
-    """A dot for each run at `at` (default: best checkpoint), with the intervals of the mean of each group.
+    """A dot for each run at its best checkpoint, with the intervals of the mean of each group.
 
     `values` is the frame of `scores`, `spread` that of `spread_over_seeds`. The interval due to the test set
     is drawn if `spread` contains it, and a vertical line at the mean of the group `baseline`.
     """
     from matplotlib.figure import Figure
 
-    values, spread = values[values["at"] == at], spread[spread["at"] == at].reset_index(drop=True)
+    values, spread = values[values["at"] == BEST], spread[spread["at"] == BEST].reset_index(drop=True)
     names = list(names_of(spread))
     by_name = dict(zip(names, spread.to_dict("records"), strict=True))
     style_of = group_styles(names, study)
@@ -199,9 +199,12 @@ def draw_seeds(
     for line, (name, row) in enumerate(by_name.items()):
         of_group = (values["arm"] == row["arm"]) & (values["init"] == row["init"])
         x = np.sort(values.loc[of_group, "value"].to_numpy(dtype=float))
+        lanes = np.zeros(len(x), int)  # 0, 1 or 2; close neighbours have different ones
+        for index in np.flatnonzero(np.diff(x) < apart) + 1:
+            lanes[index] = (lanes[index - 1] + 1) % 3
         color = style_of[name]["color"]
         panel.plot(
-            x, line + SEEDS_LANE - 0.14 * _lanes(x, apart), linestyle="none", markersize=7, alpha=0.85,
+            x, line + SEEDS_LANE - 0.14 * lanes, linestyle="none", markersize=7, alpha=0.85,
             color=color, marker=style_of[name]["marker"], markeredgecolor="white",
         )  # fmt: skip
         panel.plot([row["mean"]] * 2, [line + SEEDS_LANE, line + EXAMPLES_LANE], color="0.15", linewidth=1.2)
@@ -225,8 +228,8 @@ def draw_seeds(
     characters = 24 if page is None or page > WIDTHS["one-column"] else 16
     panel.set_yticks(range(len(names)), [wrap(study.label(name), characters) for name in names])
     panel.set_ylim(len(names) - 0.5, -0.65)
-    where = "at the best checkpoint" if at == BEST else f"after epoch {at}"
-    panel.set_xlabel(wrap(f"{label(metric)} on {subset} {where}", 96 if page is None else int(11 * page)))
+    quantity = f"{label(metric)} on {subset} at the best checkpoint"
+    panel.set_xlabel(wrap(quantity, 96 if page is None else int(11 * page)))
     finish(panel, grid="x")
     legend_below(figure)
     return figure
@@ -264,15 +267,6 @@ def draw_expected(
         panel.set_ylabel("expected value")
     legend_below(figure)
     return figure
-
-
-def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
-    """0, 1 or 2 for each of the sorted values; neighbours closer than `apart` have different lanes."""
-    lanes = np.zeros(len(x), int)
-    for index in range(1, len(x)):
-        if x[index] - x[index - 1] < apart:
-            lanes[index] = (lanes[index - 1] + 1) % 3
-    return lanes
 
 
 def compute_seeds(selection: Selection) -> Computed:

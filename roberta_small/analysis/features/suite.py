@@ -24,7 +24,7 @@ import pandas as pd
 
 from roberta_small.analysis.features.best_settings import chosen_settings, number_tried
 from roberta_small.analysis.presentation import Computed
-from roberta_small.analysis.query import NO_STUDY, Query, Study, names_of
+from roberta_small.analysis.query import Query, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, read_runs
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
 from roberta_small.analysis.scoring import BEST, choose_subsets, summarize
@@ -119,13 +119,6 @@ def compute(suite: Suite) -> Computed:
     return Computed(tables)
 
 
-def draw(suite: Suite) -> Iterator[tuple[str, Figure]]:
-    """The figure."""
-    study = suite.study
-    figure = draw_by_data_set(suite.values, suite.summary, study.metric, subset=study.split, study=study)
-    yield f"{study.metric}_by_data_set", figure
-
-
 def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -> Suite:
     """The finished runs of these data sets that the query selects, and their scores.
 
@@ -142,17 +135,15 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
         return f"{run.method}/{run.init}" if query.best_settings else run.group
 
     study = Study.of(query, sorted({group_of(run) for runs in found.values() for run in runs}))
+    tables = {}
     for name, runs in found.items():
         with _naming(name):
             selected = [run for run in runs if group_of(run) in study.selected]
             if not selected:
                 raise UserError("no run of the selected groups; leave the data set out")
             found[name] = select_finished(selected, query.include_unfinished)
+            tables[name] = read_runs(found[name], query.accuracies)
     metric, by = choose_metrics(query, [run for runs in found.values() for run in runs])
-    tables = {}
-    for name, runs in found.items():
-        with _naming(name):
-            tables[name] = read_runs(runs, query.accuracies)
     splits = {name: choose_subsets(one, query.choose_on, query.split) for name, one in tables.items()}
     if len(set(splits.values())) > 1:
         texts = (
@@ -347,24 +338,14 @@ def _aggregates_table(suite: Suite, values_of: Mapping[str, Values], excluded: S
     )
 
 
-def draw_by_data_set(
-    values: pd.DataFrame,
-    summary: pd.DataFrame,
-    metric: str,
-    *,
-    subset: str = "test",
-    study: Study = NO_STUDY,
-) -> Figure:
-    """For each data set, the runs of each group as dots, with mean and standard deviation.
-
-    `values` is the frame of a suite, `summary` has the columns `data_set`, `arm`, `init`, `mean` and `std`.
-    """
+def draw(suite: Suite) -> Iterator[tuple[str, Figure]]:
+    """For each data set, the runs of each group as dots, with mean and standard deviation."""
     from matplotlib.figure import Figure
 
+    study, values, summary, data_sets = suite.study, suite.values, suite.summary, suite.data_sets
     groups = study.ordered(names_of(summary))
     style_of = group_styles(groups, study)
     present = set(zip(summary["data_set"], names_of(summary), strict=True))
-    data_sets = list(dict.fromkeys(values["data_set"]))
     line_of: dict[tuple[str, str], float] = {}
     ends: list[tuple[float, float]] = []
     for name in data_sets:
@@ -391,7 +372,7 @@ def draw_by_data_set(
         panel.axhline(first - (1 + GAP) / 2, color="0.8", linewidth=0.8)
     panel.set_yticks([(first + last) / 2 for first, last in ends], [wrap(name, 20) for name in data_sets])
     panel.set_ylim(ends[-1][1] + 0.7, -0.7)
-    panel.set_xlabel(literal(f"{label(metric)} on {subset} at the best checkpoint"))
+    panel.set_xlabel(literal(f"{label(study.metric)} on {study.split} at the best checkpoint"))
     finish(panel, grid="x")
     legend_below(figure, title="large: mean ± standard deviation over seeds; small: runs")
-    return figure
+    yield f"{study.metric}_by_data_set", figure

@@ -56,15 +56,6 @@ class Found:
     logs: tuple[Log, ...]
 
 
-@dataclass(frozen=True)
-class _File:
-    """A log file, and the parts of the absolute path from which it is named, see `_describe`."""
-
-    path: str
-    kind: Kind
-    parts: tuple[str, ...]
-
-
 def discover(root: Path, pattern: Pattern | None) -> list[Found]:
     """All runs below `root`, ordered by folder, including those with a manifest but no logs.
 
@@ -72,43 +63,43 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
     """
     files, manifests = _walk(root)
     siblings: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for file in files:
-        siblings[file.parts[:-1]].add(file.parts[-1])
+    for _, (*parents, last) in files:
+        siblings[tuple(parents)].add(last)
     logs: dict[tuple[str, Name | None], list[Log]] = {(folder, None): [] for folder in manifests}
     unmatched = []
-    for file in files:
-        subset, parts = split_subset(file.parts, siblings[file.parts[:-1]])
-        if file.kind == "json":
-            subset, parts = None, list(file.parts)
+    for log, place in files:
+        subset, parts = split_subset(place, siblings[place[:-1]])
+        if log.kind == "json":
+            subset, parts = None, list(place)
         name = None
-        parents = ("/".join(file.parts[:end]) for end in range(len(file.parts), 0, -1))
-        folder = next((parent for parent in parents if parent in manifests), None)
+        around = ("/".join(place[:end]) for end in range(len(place), 0, -1))
+        folder = next((parent for parent in around if parent in manifests), None)
         if folder is None:
             if pattern is None:
                 name = name_run(parts)
             else:
-                if file.kind == "csv":
-                    exported, _ = export_name(os.path.basename(file.path))
-                    named = pattern.name_export(exported, os.path.dirname(file.path))
+                if log.kind == "csv":
+                    exported, _ = export_name(log.path.name)
+                    named = pattern.name_export(exported, str(log.path.parent))
                 else:
-                    named = pattern.name("/".join(file.parts if pattern.has_subset else strip(parts)))
+                    named = pattern.name("/".join(place if pattern.has_subset else strip(parts)))
                 if named is None:
-                    unmatched.append(file)
+                    unmatched.append((log.path, "/".join(place)))
                     continue
                 name, subset = named[0], named[1] or subset
             folder = name.folder
         elif subset is not None and len("/".join(parts)) < len(folder):
             subset = None  # the run's own folder has the name of a subset
-        logs.setdefault((folder, name), []).append(Log(Path(file.path), file.kind, subset))
+        logs.setdefault((folder, name), []).append(replace(log, subset=subset))
     if pattern is not None and unmatched:
+        path, described = unmatched[0]
         if not logs:
             raise UserError(
-                f"--pattern '{pattern.text}': matches no log; the first log is {unmatched[0].path} "
-                f"({'/'.join(unmatched[0].parts)})"
+                f"--pattern '{pattern.text}': matches no log; the first log is {path} ({described})"
             )
         logger.warning(
             "%d logs excluded because they do not match the pattern '%s'; the first: %s",
-            len(unmatched), pattern.text, unmatched[0].path,
+            len(unmatched), pattern.text, path,
         )  # fmt: skip
     found = []
     absolute = root.resolve()
@@ -122,8 +113,11 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
     return _prefer_events(found)
 
 
-def _walk(root: Path) -> tuple[list[_File], set[str]]:
-    """The log files below `root` and the folders with a manifest, as absolute paths."""
+def _walk(root: Path) -> tuple[list[tuple[Log, tuple[str, ...]]], set[str]]:
+    """The log files below `root`, each with the parts of the absolute path from which it is named.
+
+    Also the folders with a manifest, as absolute paths.
+    """
     files, manifests = [], set()
     absolute = str(root.resolve())
     for folder, inside in _folders(root):
@@ -137,11 +131,16 @@ def _walk(root: Path) -> tuple[list[_File], set[str]]:
                 kind = "events"
             elif EXPORT.fullmatch(name):
                 kind = "csv"
-            elif name.endswith(".log") and _has_json_lines(path):
-                kind = "json"
+            elif name.endswith(".log"):
+                kind, tail = "json", b""
+                with readable(), open(path, "rb") as stream:
+                    while (chunk := stream.read(CHUNK_BYTES)) and JSON_LINE not in tail + chunk:
+                        tail = chunk[-len(JSON_LINE) :]
+                if not chunk:
+                    continue
             else:
                 continue
-            files.append(_File(path, kind, tuple(_describe(here, name, kind).split("/"))))
+            files.append((Log(Path(path), kind), tuple(_describe(here, name, kind).split("/"))))
     return files, manifests
 
 
@@ -220,16 +219,6 @@ def readable() -> Iterator[None]:
         raise UserError(
             f"{error.filename}: cannot be read ({error.strerror}); {remedy} out of the folder of the runs"
         ) from None
-
-
-def _has_json_lines(path: str) -> bool:
-    tail = b""
-    with readable(), open(path, "rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            if JSON_LINE in tail + chunk:
-                return True
-            tail = chunk[-len(JSON_LINE) :]
-    return False
 
 
 def export_name(name: str) -> tuple[str, str]:

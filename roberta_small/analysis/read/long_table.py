@@ -99,8 +99,17 @@ def read_runs(runs: Iterable[LoggedRun], accuracies: Scale = "auto") -> pd.DataF
     has no valid records.
     """
     runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
-    tags = Tags()
-    rows = _rows(runs, _read_logs(runs, tags), tags)
+    tags, parts = Tags(), []
+    logs = [(run, log) for run in runs for log in run.logs]
+    checks = [LogCheck(log.path, may_grow=not run.finished) for run, log in logs]
+    for kind, read in READERS.items():
+        numbers = [number for number, (_, log) in enumerate(logs) if log.kind == kind]
+        paths = [logs[number][1].path for number in numbers]
+        with readable():
+            for part in read(paths, tags, [checks[number] for number in numbers]):
+                parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
+    report(checks)
+    rows = _rows(runs, concatenate(parts), tags)
     if not len(rows.run):
         raise UserError("no scalars in the logs of any run; train with --tensorboard-logdir")
     for run, scalars in zip(runs, np.bincount(rows.run, minlength=len(runs)), strict=True):
@@ -122,21 +131,6 @@ class Rows(NamedTuple):
     value: np.ndarray
     subsets: list[str]
     metrics: list[str]
-
-
-def _read_logs(runs: Sequence[LoggedRun], tags: Tags) -> Scalars:
-    """The scalars of all runs; files are numbered in the order of the runs."""
-    logs = [(run, log) for run in runs for log in run.logs]
-    checks = [LogCheck(log.path, may_grow=not run.finished) for run, log in logs]
-    parts = []
-    for kind, read in READERS.items():
-        numbers = [number for number, (_, log) in enumerate(logs) if log.kind == kind]
-        paths = [logs[number][1].path for number in numbers]
-        with readable():
-            for part in read(paths, tags, [checks[number] for number in numbers]):
-                parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
-    report(checks)
-    return concatenate(parts)
 
 
 def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:

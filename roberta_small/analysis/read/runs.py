@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 NO_MANIFEST = "no manifest"
 SUITE_DEPTH = 4
 """Number of folders of a run below that of a suite: data set, arm, init and seed."""
+MOST_INFERRED = 20
 EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
@@ -51,14 +52,9 @@ class LoggedRun(identity.Run):
         return self.status == "finished"
 
     @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self.folder
-
-    @property
     def place(self) -> Path:
-        """An existing folder: `path`, or that of the logs if runs differ only in the names of files."""
-        return self.path if self.folder.is_dir() or not self.logs else self.logs[0].path.parent
+        """An existing folder: `folder`, or that of the logs if runs differ only in the names of files."""
+        return self.folder if self.folder.is_dir() or not self.logs else self.logs[0].path.parent
 
 
 def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[LoggedRun]:
@@ -141,16 +137,16 @@ def describe(runs: Sequence[LoggedRun]) -> str:
     return text + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
 
 
-def inferred(runs: Sequence[LoggedRun], limit: int = 20) -> list[str]:
+def inferred(runs: Sequence[LoggedRun]) -> list[str]:
     """A line for each run without manifest: arm, init, seed and subsets inferred from its path."""
     inferred_runs = [run for run in runs if run.status == NO_MANIFEST]
     lines = [
         f"  {run.place} -> arm {run.arm}, init {run.init}, seed {run.seed}, "
         f"subsets {' '.join(sorted({log.subset or 'in tags' for log in run.logs}))}"
-        for run in inferred_runs[:limit]
+        for run in inferred_runs[:MOST_INFERRED]
     ]
-    if len(inferred_runs) > limit:
-        lines.append(f"  and {len(inferred_runs) - limit} more: roberta-small runs")
+    if len(inferred_runs) > MOST_INFERRED:
+        lines.append(f"  and {len(inferred_runs) - MOST_INFERRED} more: roberta-small runs")
     return lines
 
 
@@ -173,15 +169,9 @@ def mixed_precision(runs: Iterable[LoggedRun]) -> list[str]:
 
 def _run(found: Found) -> LoggedRun:
     if found.name is not None:
-        name = found.name
+        arm, init, seed = escaped(found.name.arm), escaped(found.name.init), found.name.seed
         return LoggedRun(
-            found.folder,
-            escaped(name.arm),
-            escaped(name.init),
-            name.seed,
-            status=NO_MANIFEST,
-            named_by=name.named_by,
-            logs=found.logs,
+            found.folder, arm, init, seed, status=NO_MANIFEST, named_by=found.name.named_by, logs=found.logs
         )
     with readable():
         content = manifest.read(found.folder)

@@ -34,8 +34,6 @@ NOT_METRICS = {"epoch", "update", UPDATES}
 HEADER = "Wall time,Step,Value"
 ENDS = (b"\n", b"\r")
 NUMBER_ENDS = re.compile(rb"(\d|nan|inf|infinity)\s*$", re.IGNORECASE)
-Row = tuple[float, int, float]
-"""Wall time, step, value."""
 
 
 def read_json_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:
@@ -93,34 +91,27 @@ def read_csv_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]
         checks[file].empty = not lines
         if lines and lines[0].decode("utf-8", errors="replace").strip().lstrip("\ufeff") != HEADER:
             raise UserError(f"{path}, line 1: columns other than {HEADER}; export it again from TensorBoard")
-        rows: list[Row] = []
+        rows: list[tuple[float, int, float]] = []
         for number, line in enumerate(lines[1:], start=2):
-            if (row := _read_row(line)) is None:
-                checks[file].add_corrupt_line(number, whole=line.endswith(ENDS))
+            whole = line.endswith(ENDS)
+            try:
+                wall_time, step, value = line.decode("utf-8").split(",")
+                row = float(wall_time), read_step(step.strip()), float(value)
+                # Editors and scripts omit the final newline. Such a number may also lack digits, in a
+                # truncated copy (61.2 instead of 61.25), hence the warning.
+                if not whole and not NUMBER_ENDS.search(line):
+                    raise ValueError("incomplete")
+            except (ValueError, OverflowError):
+                checks[file].add_corrupt_line(number, whole=whole)
                 continue
             rows.append(row)
             checks[file].valid += 1
-            if not line.endswith(ENDS):
+            if not whole:
                 unended.append(path)
-        wall_time, step, value = zip(*rows, strict=True) if rows else ((), (), ())
-        yield scalars([file] * len(rows), wall_time, step, [tag] * len(rows), value)
+        wall_times, steps, values = zip(*rows, strict=True) if rows else ((), (), ())
+        yield scalars([file] * len(rows), wall_times, steps, [tag] * len(rows), values)
     if unended:
         logger.warning(
             "%s without a final newline; the last value may lack digits if the file is truncated: %s",
             count(len(unended), "export"), enumerate_some(map(str, unended)),
         )  # fmt: skip
-
-
-def _read_row(line: bytes) -> Row | None:
-    """(wall time, step, value) of a line; None if it is corrupt or incomplete.
-
-    A last line without newline is accepted if its value is a complete number: editors and scripts omit the
-    final newline. In a truncated copy, such a number may lack digits (61.2 instead of 61.25). The two cases
-    cannot be distinguished, so the caller warns.
-    """
-    try:
-        wall_time, step, value = line.decode("utf-8").split(",")
-        row = float(wall_time), read_step(step.strip()), float(value)
-    except (ValueError, OverflowError):
-        return None
-    return row if line.endswith(ENDS) or NUMBER_ENDS.search(line) else None

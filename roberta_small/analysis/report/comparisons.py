@@ -79,13 +79,10 @@ def compare_over_seeds(selection: Selection, baseline: str | None) -> pd.DataFra
     The p-values of the whole report are those of this frame: its rows are one family.
     """
     study, values = selection.study, selection.values
-    pairs = _compared(_groups(values[values["at"] == BEST], study), baseline, study)
+    pairs = _pairs(values[values["at"] == BEST], baseline, study)
     if not pairs:
         return None
-    return compare_groups(
-        values, [group for pair in pairs for group in pair], pairs=pairs, at=study.points(),
-        detect=study.difference, lower=study.lower,
-    )  # fmt: skip
+    return compare_groups(values, pairs=pairs, at=study.points(), detect=study.difference, lower=study.lower)
 
 
 def compare_by_example(selection: Selection, baseline: str | None) -> pd.DataFrame:
@@ -93,23 +90,18 @@ def compare_by_example(selection: Selection, baseline: str | None) -> pd.DataFra
 
     Raises `UserError` if paired runs have predictions for different examples.
     """
-    groups = _groups(selection.predictions, selection.study)
-    pairs = _compared(groups, baseline, selection.study)
-    return compare_all_predictions(selection.predictions, groups, pairs)
+    predictions = selection.predictions
+    return compare_all_predictions(predictions, _pairs(predictions, baseline, selection.study))
 
 
-def _compared(groups: Sequence[str], baseline: str | None, study: Study) -> Sequence[tuple[str, str]]:
-    """The pairs to compare of these groups, those with the baseline first."""
+def _pairs(frame: pd.DataFrame, baseline: str | None, study: Study) -> Sequence[tuple[str, str]]:
+    """The pairs to compare of the groups of a frame, those with the baseline first."""
     if study.query.pairs and not study.query.all_pairs:
         return study.query.pairs
+    groups = study.ordered(names_of(frame[GROUP].drop_duplicates().sort_values(GROUP)))
     others = [group for group in groups if group != baseline]
     pairs = [(group, baseline) for group in others] if baseline is not None and baseline in groups else []
     return [*pairs, *combinations(others, 2)] if study.query.all_pairs else pairs
-
-
-def _groups(frame: pd.DataFrame, study: Study) -> list[str]:
-    names = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
-    return study.ordered(f"{arm}/{init}" for arm, init in names)
 
 
 def overview_table(selection: Selection, baseline: str | None, compared: pd.DataFrame | None) -> Table:
@@ -134,10 +126,9 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
         study.note,
         f"{PERCENT} over seeds: Student's t interval for the mean; none for a single seed or equal seeds.",
     ]
+    differences = pd.DataFrame()
     if compared is not None and baseline is not None:
         differences = against(compared[compared["at"] == BEST], baseline)
-    else:
-        differences = pd.DataFrame()
     if compared is not None and len(differences):
         family = int(compared["p_t"].notna().sum())
         columns = ["group", "difference", "low", "high", "p"]

@@ -165,35 +165,35 @@ def group_facts(runs: Sequence[LoggedRun]) -> list[GroupFacts]:
     groups: dict[str, list[LoggedRun]] = {}
     for run in runs:
         groups.setdefault(f"{run.arm}/{run.init}", []).append(run)
-    return [_group(name, group) for name, group in groups.items()]
-
-
-def _group(name: str, runs: Sequence[LoggedRun]) -> GroupFacts:
-    manifests = [run.read_manifest() or {} for run in runs]
-    facts = {
-        "seeds": ", ".join(str(run.seed) for run in runs),
-        "status": _distinct([run.status for run in runs]),
-    }
-    if logged := [run for run in runs if run.status == NO_MANIFEST]:
-        folder = os.path.commonpath([run.place for run in logged])
-        named_by = _distinct([run.named_by for run in logged])
-        facts["logs"] = f"{escaped(archive.shown(folder))} (named by the {named_by})"
-    recorded = [_recorded(content) for content in manifests]
-    facts |= {title: _distinct([texts[title] for texts in recorded]) for title in recorded[0]}
-    started = [str(content["started"]) for content in manifests if content.get("started")]
-    ended = [str(content["ended"]) for content in manifests if content.get("ended")]
-    if started and ended:
-        period = [moment.replace("T", " ")[:16] for moment in (min(started), max(ended))]
-        facts["trained"] = f"{' to '.join(period)} UTC"
-    seconds = [content.get("seconds") for content in manifests]
-    if times := [f"{value / 60:.1f}" for value in seconds if isinstance(value, int | float)]:
-        facts["time"] = f"{', '.join(times)} min"
-    commands = [
-        (run.name, shlex.join(map(str, content["command"])))
-        for run, content in zip(runs, manifests, strict=True)
-        if content.get("command")
-    ]
-    return GroupFacts(name, tuple((key, value) for key, value in facts.items() if value), tuple(commands))
+    found = []
+    for name, group in groups.items():
+        manifests = [run.read_manifest() or {} for run in group]
+        facts = {
+            "seeds": ", ".join(str(run.seed) for run in group),
+            "status": _distinct([run.status for run in group]),
+        }
+        if logged := [run for run in group if run.status == NO_MANIFEST]:
+            folder = os.path.commonpath([run.place for run in logged])
+            named_by = _distinct([run.named_by for run in logged])
+            facts["logs"] = f"{escaped(archive.shown(folder))} (named by the {named_by})"
+        recorded = [_recorded(content) for content in manifests]
+        facts |= {title: _distinct([texts[title] for texts in recorded]) for title in recorded[0]}
+        started = [str(content["started"]) for content in manifests if content.get("started")]
+        ended = [str(content["ended"]) for content in manifests if content.get("ended")]
+        if started and ended:
+            period = [moment.replace("T", " ")[:16] for moment in (min(started), max(ended))]
+            facts["trained"] = f"{' to '.join(period)} UTC"
+        seconds = [content.get("seconds") for content in manifests]
+        if times := [f"{value / 60:.1f}" for value in seconds if isinstance(value, int | float)]:
+            facts["time"] = f"{', '.join(times)} min"
+        commands = [
+            (run.name, shlex.join(map(str, content["command"])))
+            for run, content in zip(group, manifests, strict=True)
+            if content.get("command")
+        ]
+        known = tuple((key, value) for key, value in facts.items() if value)
+        found.append(GroupFacts(name, known, tuple(commands)))
+    return found
 
 
 def _distinct(values: Sequence[str]) -> str:

@@ -203,10 +203,7 @@ def _tables(selection: Selection, baseline: str | None) -> list[Table]:
     if compared is not None:
         tables += [comparison_table(compared, study, left_out=left_out), plan_table(compared, study.metric)]
     if study.metric in ACCURACIES and len(predictions):
-        scored, logged = (
-            accuracies(predictions, selection.overlap),
-            logged_accuracy(selection, study.split),
-        )
+        scored, logged = accuracies(predictions, selection.overlap), logged_accuracy(selection, study.split)
         tables.append(accuracy_table(scored, logged, study.split, selection.overlap))
         examples = compare_by_example(selection, baseline)
         tables += [examples_table(examples, study.split)] if len(examples) else []

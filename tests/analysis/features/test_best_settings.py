@@ -1,5 +1,4 @@
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
@@ -7,17 +6,16 @@ from roberta_small.analysis.features.best_settings import (
     choose_settings,
     find_settings,
     flag_values,
-    recipe_values,
     split_arm,
     varied_flags,
 )
 from roberta_small.analysis.read.long_table import load_runs
-from roberta_small.analysis.read.runs import LoggedRun, find_runs
+from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.grid import variants
-from tests.support.analysis.run_trees import write_manifest, write_run
+from tests.support.analysis.run_trees import write_run
 
 VALID = {
     "fairseq": (60.0, 62.0, 61.5),
@@ -46,27 +44,15 @@ def choose(root, **options):
     return choose_settings(find_settings(find_runs(root)), best, **options)
 
 
-def test_values_of_flags_in_a_recipe(tmp_path):
-    words = ["--lr", "1e-5", "--no-save", "--dropout=0.3", "--lr", "2e-5", "--adam-betas", "(0.9, 0.98)"]
-    write_manifest(tmp_path, "fairseq", "random", 1, recipe_flags=words)
-    run = LoggedRun(tmp_path, "fairseq", "random", 1, status="finished")
-    assert recipe_values(run, ["lr", "dropout", "clip-norm"]) == {"lr": "2e-5", "dropout": "0.3"}
-    assert recipe_values(LoggedRun(tmp_path / "none", "a", "b", 1, status="no manifest"), ["lr"]) == {}
-
-
 def test_settings_stand_in_the_order_of_their_numbers_after_the_recipe(tmp_path):
     for lr in ("3e-4", "1e-3", "2e-5"):
         write_run(tmp_path, "random", 1, [1.0], [1.0], arm=f"fairseq,lr={lr}")
-    write_run(tmp_path, "random", 1, [1.0], [1.0], recipe_flags=["--lr", "5e-4"])
+    words = ["--lr", "1e-5", "--no-save", "--lr=5e-4"]  # the last one counts
+    write_run(tmp_path, "random", 1, [1.0], [1.0], recipe_flags=words)
     write_run(tmp_path, "tfidf", 0, [1.0], [1.0], arm="bow")
     settings = find_settings(find_runs(tmp_path))
-    assert settings["label"].tolist() == [
-        "as the recipe",
-        "as the recipe (lr=5e-4)",
-        "lr=2e-5",
-        "lr=3e-4",
-        "lr=1e-3",
-    ]
+    labels = ["as the recipe", "as the recipe (lr=5e-4)", "lr=2e-5", "lr=3e-4", "lr=1e-3"]
+    assert settings["label"].tolist() == labels
     assert settings["values"].tolist()[:2] == [{}, {"lr": "5e-4"}]
     assert varied_flags(settings) == ["lr"]
 
@@ -103,42 +89,12 @@ def test_only_seeds_of_both_are_paired(grid):
     )
 
 
-@pytest.mark.parametrize(
-    ("means", "chosen"),
-    [
-        ({"": 70.0, "lr=1e-4": 70.0, "lr=2e-5": 70.0}, ""),
-        ({"": 60.0, "lr=1e-4": 70.0, "lr=2e-5": 70.0}, "lr=2e-5"),
-    ],
-)
-def test_of_equal_means_the_recipe_then_the_smallest_value(means, chosen):
-    settings = pd.DataFrame(
-        [
-            {
-                "arm": f"a,{name}".rstrip(","),
-                "init": "random",
-                "family": "a",
-                "setting": name,
-                "values": {},
-                "label": name,
-            }
-            for name in ("", "lr=2e-5", "lr=1e-4")
-        ]
-    )
-    best = pd.DataFrame(
-        [
-            {
-                "arm": f"a,{name}".rstrip(","),
-                "init": "random",
-                "seed": seed,
-                "valid": mean + shift,
-                "test": 1.0,
-            }
-            for name, mean in means.items()
-            for seed, shift in ((1, 0.1), (2, -0.1))
-        ]
-    )
-    data = choose_settings(settings, best)
-    assert data.loc[data["chosen"], "setting"].tolist() == [chosen]
+@pytest.mark.parametrize(("recipe", "chosen"), [(70.0, "fairseq"), (60.0, "fairseq,lr=2e-5")])
+def test_of_equal_means_the_recipe_then_the_smallest_value(tmp_path, recipe, chosen):
+    for arm, mean in (("fairseq", recipe), ("fairseq,lr=2e-5", 70.0), ("fairseq,lr=1e-4", 70.0)):
+        write_run(tmp_path, "random", 1, [mean], [1.0], arm=arm)
+    data = choose(tmp_path)
+    assert data.loc[data["chosen"], "arm"].tolist() == [chosen]
 
 
 def test_the_lowest_loss_is_best(tmp_path):
@@ -149,13 +105,6 @@ def test_the_lowest_loss_is_best(tmp_path):
     data = choose_settings(find_settings(find_runs(tmp_path)), best, lower=True).set_index("arm")
     assert data.index[data["chosen"]].tolist() == ["fairseq,lr=1e-3"]
     assert data.at["fairseq", "behind"] == pytest.approx(0.2)
-
-
-def test_each_init_of_each_family_has_its_choice(grid):
-    write_run(grid, "pretrained", 1, [90.0], [1.0], arm="fairseq,lr=1e-4")
-    write_run(grid, "tfidf", 0, [80.0], [80.0], arm="bow")
-    data = choose(grid)
-    assert data.loc[data["chosen"], "arm"].tolist() == ["bow", "fairseq,lr=1e-4", "fairseq,lr=1e-3"]
 
 
 def test_arm_names_of_the_sweep_are_parsed():

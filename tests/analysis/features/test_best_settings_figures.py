@@ -7,11 +7,11 @@ from matplotlib.colors import to_hex
 from scipy.stats import t
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.features.best_settings import choose_settings, find_settings
+from roberta_small.analysis.features.best_settings import chosen_settings
 from roberta_small.analysis.features.best_settings_figures import draw_best_settings, draw_flag
-from roberta_small.analysis.read.long_table import load_runs
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.scoring import best_checkpoints
+from roberta_small.analysis.selection import Selection
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.printed_tables import notes_with
 from tests.support.analysis.run_trees import write_run
@@ -37,9 +37,8 @@ def grid(tmp_path):
 
 
 def found(root):
-    table = load_runs(root)
-    best = best_checkpoints(table)
-    return table, best, choose_settings(find_settings(find_runs(root)), best)
+    selection = Selection.of(find_runs(root), Query())
+    return selection, chosen_settings(selection)
 
 
 def test_tables_name_all_settings_and_compare_the_chosen_ones(grid, capsys):
@@ -88,22 +87,12 @@ def test_without_a_grid(runs, capsys):
     assert "| chosen" not in out
 
 
-def test_files_are_written(grid, tmp_path):
-    out = tmp_path / "out"
-    assert main(["tables", str(grid), "--table", "best-settings", "--out", str(out)]) == 0
-    words = ["--figure-format", "png", "svg", "--chance", "50", "--out", str(out)]
-    assert main(["figures", str(grid), "--figure", "best-settings", *words]) == 0
-    names = {path.name for path in out.iterdir()}
-    assert {"settings.tex", "best_settings.csv", "accuracy_best_settings.png", "accuracy_by_lr.svg"} <= names
-
-
 def lines_of(panel):
     return {line.get_label(): line for line in panel.lines if not line.get_label().startswith("_")}
 
 
 def test_curves_of_the_recipe_and_of_the_best_settings(grid):
-    table, _, data = found(grid)
-    left, right = draw_best_settings(table, data, "accuracy").axes
+    left, right = draw_best_settings(*found(grid)).axes
     assert left.get_title() == "fairseq: as the recipe"
     assert {"random (2 seeds)", "small (2 seeds)"} <= set(lines_of(left))
     lines = lines_of(right)
@@ -117,14 +106,12 @@ def test_curves_of_the_recipe_and_of_the_best_settings(grid):
 def test_one_panel_without_runs_of_the_recipe(grid):
     for path in grid.glob("fairseq/*/*/manifest.json"):
         path.write_text(path.read_text().replace('"finished"', '"failed"'))
-    table, _, data = found(grid)
-    (panel,) = draw_best_settings(table, data, "accuracy").axes
+    (panel,) = draw_best_settings(*found(grid)).axes
     assert panel.get_title() == "fairseq: each init at its best setting"
 
 
 def test_scores_stand_at_the_values_of_the_flag(grid):
-    _, best, data = found(grid)
-    valid, test = draw_flag(best, data, "lr", "accuracy", "accuracy").axes
+    valid, test = draw_flag(*found(grid), "lr").axes
     assert [label.get_text() for label in valid.get_xticklabels()] == ["1e-5", "1e-4", "1e-3"]
     assert valid.get_xticks() == pytest.approx([0, 0.5, 1])  # decades are equally far apart
     for panel, more in ((valid, 0), (test, 1)):
@@ -138,8 +125,7 @@ def test_scores_stand_at_the_values_of_the_flag(grid):
 def test_a_single_setting_is_a_point_at_its_value_and_one_without_a_value_a_horizontal_line(grid):
     for seed in (1, 2):
         write_run(grid, "random", seed, [50.0, 63.0], [50.0, 64.0], arm="hf", recipe_flags=["--lr", "1e-5"])
-    _, best, data = found(grid)
-    test = draw_flag(best, data, "lr", "accuracy", "accuracy").axes[1]
+    test = draw_flag(*found(grid), "lr").axes[1]
     assert lines_of(test)["hf/random"].get_ydata() == pytest.approx([64])
     assert lines_of(test)["hf/random"].get_xdata() == pytest.approx([0], abs=0.05)
     assert list(lines_of(test)["bow/tfidf"].get_ydata()) == [80, 80]
@@ -148,16 +134,14 @@ def test_a_single_setting_is_a_point_at_its_value_and_one_without_a_value_a_hori
 def test_a_line_varies_one_flag_and_keeps_the_chosen_others(tmp_path):
     for dropout, lr, score in (("0.1", "1", 60), ("0.1", "2", 61), ("0.2", "1", 70), ("0.2", "2", 65)):
         write_run(tmp_path, "random", 1, [score], [score], arm=f"fairseq,dropout={dropout},lr={lr}")
-    _, best, data = found(tmp_path)
-    panel = draw_flag(best, data, "lr", "accuracy", "accuracy").axes[0]
+    panel = draw_flag(*found(tmp_path), "lr").axes[0]
     assert lines_of(panel)["fairseq/random"].get_ydata() == pytest.approx([70, 65])
 
 
 def test_values_that_are_not_numbers_are_in_alphabetical_order(tmp_path):
     for name, score in (("b", 60), ("a", 61), ("c", 62)):
         write_run(tmp_path, "random", 1, [score], [score], arm=f"fairseq,optimizer={name}")
-    _, best, data = found(tmp_path)
-    panel = draw_flag(best, data, "optimizer", "accuracy", "accuracy").axes[0]
+    panel = draw_flag(*found(tmp_path), "optimizer").axes[0]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["a", "b", "c"]
     assert lines_of(panel)["fairseq/random"].get_ydata() == pytest.approx([61, 60, 62])
 

@@ -1,10 +1,9 @@
 """The table and figure of scores and costs."""
 
-import json
-
 import pytest
 
 from roberta_small.analysis.__main__ import main
+from tests.support.analysis.printed_tables import rows_of
 from tests.support.analysis.run_trees import write_run
 
 
@@ -25,20 +24,10 @@ def measured(tmp_path):
 
 def test_costs_are_means_over_seeds(measured, capsys):
     assert main(["tables", str(measured), "--table", "cost"]) == 0
-    out = capsys.readouterr().out
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if "|" in line]
-    shown = {row[0]: row[2:] for row in rows[2:]}
+    shown = {row[0]: row[2:] for row in rows_of(capsys.readouterr().out)[1:]}
     assert shown["hf"] == ["2", "62.00 ± 1.41", "2,000,000", "100.00", "200", "250", "3"]
     assert shown["lora"] == ["1", "60.00", "20,000", "1.00", "50", "–", "–"]
     assert shown["bow"] == ["1", "71.00", "–", "–", "–", "–", "–"]
-    assert main(["tables", str(measured), "--table", "cost", "--format", "json"]) == 0
-    data = json.loads(capsys.readouterr().out)["cost"]["rows"]
-    assert [(row["arm"], row["seed"], row["test"], row["seconds"]) for row in data] == [
-        ("bow", 0, 71.0, None),
-        ("hf", 1, 61.0, 100),
-        ("hf", 2, 63.0, 300),
-        ("lora", 1, 60.0, 50),
-    ]
 
 
 def test_the_figure_needs_measured_runs(measured, tmp_path):

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -30,12 +29,8 @@ def small(tmp_path):
         for seed in (1, 2):
             accuracies = [value + seed for value in valid], [value + seed for value in test]
             run = write_run(tmp_path / "runs", init, seed, *accuracies, data={"path": "data/cls-books/"})
-            for tag, value in (
-                ("macro_f1", 0.25 * seed),
-                ("mcc", -0.125),
-                ("loss", 0.0001 * seed),
-                ("lr", 1),
-            ):
+            others = {"macro_f1": 0.25 * seed, "mcc": -0.125, "loss": 0.0001 * seed, "lr": 1}
+            for tag, value in others.items():
                 write_events(run / "tensorboard/test", [(450, tag, value)], suffix=f".{tag}")
     return tmp_path / "runs"
 
@@ -68,15 +63,6 @@ def test_huggingface_hub_reads_the_scores(small, tmp_path):
     assert "valid" not in text
 
 
-def test_a_model_card_with_the_block_is_kept_as_it_is(small, tmp_path):
-    text = model_index(small, tmp_path, "--groups", "fairseq/pretrained")
-    card = ModelCard(f"---\n{text}---\n\n# A model\n")
-    again = ModelCardData(model_name=card.data.model_name, eval_results=card.data.eval_results).to_dict()[
-        "model-index"
-    ]
-    assert again == yaml.safe_load(text)["model-index"]
-
-
 def test_every_group_is_a_model_in_the_order_of_the_study(small, tmp_path):
     groups = ["fairseq/random", "fairseq/pretrained"]
     label = 'Zufall: "é" #1 \U0001f600'
@@ -95,15 +81,11 @@ def test_the_selected_checkpoint_split_and_data_set_are_those_requested(runs, tm
         }
 
     tests = {"random": [65.5, 66.75, 68.25], "pretrained": [79.25, 78.5, 80.0]}
-    assert accuracies() == pytest.approx({name: np.mean(x) / 100 for name, x in tests.items()})
     earliest = {**tests, "pretrained": [79.25, 78.0, 80.0]}
-    assert accuracies("--ties", "earliest") == pytest.approx(
-        {name: np.mean(x) / 100 for name, x in earliest.items()}
-    )
     valid = {"random": [62.0, 65.0, 62.5], "pretrained": [81.0, 80.0, 83.5]}
-    assert accuracies("--split", "valid") == pytest.approx(
-        {name: np.mean(x) / 100 for name, x in valid.items()}
-    )
+    for words, values in (([], tests), (["--ties", "earliest"], earliest), (["--split", "valid"], valid)):
+        means = {name: np.mean(x) / 100 for name, x in values.items()}
+        assert accuracies(*words) == pytest.approx(means)
     assert "user/reviews" in (tmp_path / "model-index.yaml").read_text()
 
 

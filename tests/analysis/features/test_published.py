@@ -9,7 +9,7 @@ from scipy import stats
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.published import HEADINGS
 from tests.support.analysis.command_words import study_words, words_of
-from tests.support.analysis.printed_tables import notes_with, printed
+from tests.support.analysis.printed_tables import notes_with, printed, rows_of
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
 OURS = [65.5, 66.75, 68.25]
@@ -30,8 +30,7 @@ def published(tmp_path):
 
 def cells(out):
     """The rows of the first Markdown table."""
-    lines = out.split("\n\n")[1].splitlines()
-    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines if "---" not in line]
+    return rows_of(out.split("\n\n")[1])
 
 
 @pytest.mark.parametrize(
@@ -81,36 +80,9 @@ def test_seeds_has_the_published_value_of_each_point(tmp_path, runs, published, 
     assert notes_with(out, "paper.csv", "ddof 1")
     assert notes_with(out, "within noise", "Welch", "Student", "one-sample")
     assert notes_with(out, "Not corrected", "3 comparisons")
-    wide = printed(
-        capsys,
-        "tables",
-        runs,
-        "--table",
-        "seeds",
-        "--reference",
-        path,
-        *study_words(tmp_path, "wide = true"),
-        "--test-size",
-        "2000",
-    )
+    words = ["tables", runs, "--table", "seeds", "--reference", path, "--test-size", "2000"]
+    wide = printed(capsys, *words, *study_words(tmp_path, "wide = true"))
     assert {"std", "examples 95 %", *HEADINGS} <= set(cells(wide)[0])
-
-
-def test_only_the_conventions_that_are_used_are_explained(tmp_path, runs, published, capsys):
-    out = printed(capsys, "tables", runs, "--reference", published("best,test,accuracy,67,1,3"))
-    assert notes_with(out, "within noise", "Welch")
-    assert not notes_with(out, "one-sample")
-    # Notes on columns without room are in wide tables.
-    assert not notes_with(out, "ties:")
-    wide = printed(
-        capsys,
-        "tables",
-        runs,
-        "--reference",
-        published("best,test,accuracy,67,1,3"),
-        *study_words(tmp_path, "wide = true"),
-    )
-    assert notes_with(wide, "ties:")
 
 
 def test_a_table_without_published_values_is_unchanged_with_a_warning(runs, published, capsys, caplog):
@@ -124,9 +96,7 @@ def test_a_table_without_published_values_is_unchanged_with_a_warning(runs, publ
     ("command", "content", "facts"),
     [
         ("tables", "", ("column 'arm'",)),
-        ("tables", HEADING, ("no results",)),
         ("seeds", f"{HEADING}bert,random,best,test,accuracy,67,1,3\n", ("no group bert/random",)),
-        ("compare", f"{HEADING}fairseq,random,best,test,acc,67,1,3\n", ("no metric acc",)),
         ("report", f"{HEADING}fairseq,random,best,test,accuracy,67,1,0\n", ("line 2", "n is '0'")),
     ],
 )

@@ -7,7 +7,6 @@ from scipy import stats
 from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
 from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.page import figures
 from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import styles, wrap
 from tests.support.analysis.run_trees import write_run
@@ -73,13 +72,6 @@ def test_the_expected_best_of_n(runs):
     # Valid 62, 62.5 and 65: the mean of one, of the best of the three pairs, the best of all.
     np.testing.assert_allclose(random_valid, [np.mean([62, 65, 62.5]), np.mean([62.5, 65, 65]), 65])
     np.testing.assert_allclose(random_test[-1], 66.75)
-
-
-def test_which_figures_there_are(runs, tmp_path):
-    names = [name for name, _ in figures(selection_of(runs, chance=50.0))]
-    assert names == ["accuracy_per_epoch", "accuracy_seeds", "accuracy_expected"]
-    write_run(tmp_path / "one", "random", 1, [50.0], [51.0])
-    assert [name for name, _ in figures(selection_of(tmp_path / "one"))] == names[:2]
 
 
 @pytest.mark.parametrize("name", ["a-very-long-name_of.an/init", "x" * 70, "a b", "-", "no$dollars$here"])

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import rankdata, trim_mean
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.features.suite import aggregate, comparable, draw_by_data_set, mean_ranks
-from roberta_small.analysis.scoring import summarize
+from roberta_small.analysis.features.suite import Suite, aggregate, comparable, draw, mean_ranks
+from roberta_small.analysis.query import NO_STUDY
 from tests.support.analysis.run_trees import write_run
 
 X = np.array([
@@ -107,8 +107,8 @@ def test_only_the_same_seeds_of_groups_with_runs_everywhere_are_compared():
 def test_scores_by_data_set_in_the_figure():
     """`hf` has no run on the second data set."""
     values = frame(fairseq=[[80.0, 60.0], [82.0, 64.0]], hf=[[math.nan, 70.0]])
-    summary = summarize(values, ["data_set", "arm", "init"], "value")
-    (panel,) = draw_by_data_set(values, summary, "accuracy").axes
+    ((_, figure),) = draw(Suite(NO_STUDY, values))
+    (panel,) = figure.axes
     small = [line for line in panel.get_lines() if line.get_alpha() == 0.45]
     points = {tuple(point) for line in small for point in zip(*line.get_data(), strict=True)}
     # data0: line 0; data1: two lines below, after a gap
@@ -147,6 +147,8 @@ def tables(capsys, *words):
 def test_the_tables_of_a_suite(suite, capsys):
     found = tables(capsys, suite)
     assert list(found) == ["suite", "aggregates"]
+    assert main(["tables", "runs", "--table", "suite", "aggregates"]) == 0
+    assert capsys.readouterr().out.count("over 2 data sets") == 1  # each table once
     cells = {(row["data_set"], row["arm"], row["init"]): row for row in found["suite"]["rows"]}
     assert len(cells) == 5
     books = cells["books", "fairseq", "random"]

@@ -32,7 +32,7 @@ def test_a_link_to_a_run_or_to_a_folder_around_it_is_followed(root, elsewhere, d
     (root / target.name).symlink_to(target)
     (run,) = find_runs(root)
     assert run.name == "fairseq/random/seed1"
-    assert run.path == root / target.name / elsewhere.relative_to(target)
+    assert run.folder == root / target.name / elsewhere.relative_to(target)
     assert logged_tests(root) == TESTS
 
 
@@ -49,7 +49,7 @@ def test_a_folder_counts_once_and_under_its_own_name(root):
     (root / "a-link").symlink_to(run)
     (root / "fairseq" / "best").symlink_to("random")
     (run_found,) = find_runs(root)
-    assert run_found.path == run
+    assert run_found.folder == run
     assert logged_tests(root) == TESTS
 
 
@@ -57,7 +57,7 @@ def test_two_links_to_one_run_are_one_run(root, elsewhere):
     for name in ("b", "a"):
         (root / name).symlink_to(elsewhere)
     (run,) = find_runs(root)
-    assert run.path == root / "a"
+    assert run.folder == root / "a"
 
 
 def test_circles_end(root, elsewhere):
@@ -73,4 +73,4 @@ def test_circles_end(root, elsewhere):
 
 def test_the_root_itself_may_be_a_link(root, elsewhere):
     (root / "link").symlink_to(elsewhere.parent)
-    assert [run.path for run in find_runs(root / "link")] == [root / "link" / "seed1"]
+    assert [run.folder for run in find_runs(root / "link")] == [root / "link" / "seed1"]

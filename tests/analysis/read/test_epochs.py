@@ -48,13 +48,6 @@ def test_a_gap_does_not_shift_the_epochs_after_it(tmp_path, caplog):
     assert "fairseq/random/seed2 at step 450" in caplog.text
 
 
-def test_a_run_that_is_shorter_has_no_gap(tmp_path, caplog):
-    write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
-    write_run(tmp_path, "random", 2, [61.0], [61.0])
-    assert load_runs(tmp_path)["epoch"].max() == 2
-    assert not caplog.text
-
-
 def test_warning_for_runs_without_a_common_step(tmp_path, caplog):
     write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
     run = write_run(tmp_path, "random", 2, [], [])

@@ -1,7 +1,6 @@
 """The event-file reader against TensorBoard's own, and with corrupt files."""
 
 import logging
-import math
 import re
 import struct
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.types_pb2 import DataType
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -17,7 +16,6 @@ from tensorboard.util import tensor_util
 
 from roberta_small.analysis.read.events import read_scalars
 from roberta_small.common.errors import UserError
-from tests.support.analysis.mutations import frame
 from tests.support.analysis.run_trees import write_events
 
 ROWS = [(step, tag, float(np.float32(step / 7))) for step in range(1, 21) for tag in ("loss", "accuracy")]
@@ -49,16 +47,6 @@ def test_same_scalars_as_tensorboards_own_reader(event_file):
     ]
     assert [tuple(scalar) for scalar in read_scalars(event_file)] == expected
     assert len(expected) == len(ROWS)
-
-
-def test_scalars_and_texts_as_the_trainer_writes_them(tmp_path):
-    """`torch.utils.tensorboard` is what fairseq logs with; it adds the command line as a text."""
-    tensorboard = pytest.importorskip("torch.utils.tensorboard")
-    with tensorboard.SummaryWriter(str(tmp_path)) as writer:
-        writer.add_text("sys.argv", "fairseq-train data")
-        writer.add_scalar("accuracy", 79.25, 225)
-    (path,) = tmp_path.iterdir()
-    assert rows_of(read_scalars(path)) == [(225, "accuracy", 79.25)]
 
 
 def write_values(folder, *values, **event):
@@ -112,17 +100,6 @@ def test_a_tensor_without_its_number_is_corrupt(tmp_path, caplog):
     assert re.search(r"\bcorrupt\b.*\(1\b.*\b1 valid\b", message)  # the file's version is valid
 
 
-def test_several_values_in_an_event_keep_their_order(tmp_path):
-    values = [
-        Summary.Value(tag=tag, simple_value=number) for tag, number in (("b", 1.0), ("a", 2.0), ("b", 3.0))
-    ]
-    assert rows_of(read_scalars(write_values(tmp_path, *values))) == [
-        (3, "b", 1.0),
-        (3, "a", 2.0),
-        (3, "b", 3.0),
-    ]
-
-
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 300, 2**31, 2**35 - 1, 2**35, 2**62, -1, -(2**40)])
 @pytest.mark.parametrize("tag", ["", "f", "eval/accuracy", "größer", "x" * 107, "x" * 130, "x" * 500])
 def test_steps_and_tags_of_any_length(tmp_path, step, tag):
@@ -134,25 +111,12 @@ def test_steps_and_tags_of_any_length(tmp_path, step, tag):
 def test_scalars_of_torch_in_every_style(tmp_path, style):
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     with tensorboard.SummaryWriter(str(tmp_path)) as writer:
+        writer.add_text("sys.argv", "fairseq-train data")
         for step in (0, 7, 225, 10**6):
             writer.add_scalar("accuracy", 79.25, step, walltime=step / 8, **style)
     (path,) = tmp_path.iterdir()
     expected = [(step / 8, step, "accuracy", 79.25) for step in (0, 7, 225, 10**6)]
     assert [tuple(scalar) for scalar in read_scalars(path)] == expected
-
-
-def test_scalars_as_tensorflow_2_writes_them(tmp_path):
-    """With the metadata of the scalars plugin and a shape."""
-    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
-    tensor = tensor_util.make_tensor_proto(np.float32(0.1))
-    path = write_values(tmp_path, Summary.Value(tag="loss", tensor=tensor, metadata=metadata))
-    assert rows_of(read_scalars(path)) == [(3, "loss", float(np.float32(0.1)))]
-
-
-def test_nan_and_infinity_are_kept(tmp_path):
-    scalars = read_scalars(write_events(tmp_path, [(1, "loss", math.nan), (2, "loss", math.inf)]))
-    assert math.isnan(scalars[0].value)
-    assert scalars[1].value == math.inf
 
 
 @pytest.mark.parametrize("missing", [1, 5, 17, 30])
@@ -166,15 +130,6 @@ def test_complete_records_of_a_truncated_file(event_file, caplog, missing):
     assert re.search(rf"\btruncated\b.* {last:,}\b", message)
 
 
-def test_corrupt_data_lose_only_their_record(event_file, caplog):
-    content = bytearray(event_file.read_bytes())
-    offset = record_offsets(content)[11]  # record 0 is the file version: row 10
-    content[offset + 20] ^= 0xFF
-    event_file.write_bytes(content)
-    assert rows_of(read_scalars(event_file)) == ROWS[:10] + ROWS[11:]
-    assert re.search(rf"\bcorrupt\b.* {offset:,} \(1\b.*\b40 valid\b", caplog.text)
-
-
 def test_a_corrupt_length_loses_only_its_record(event_file, caplog):
     """TensorBoard's own reader stops here; the following records are found."""
     content = bytearray(event_file.read_bytes())
@@ -183,21 +138,6 @@ def test_a_corrupt_length_loses_only_its_record(event_file, caplog):
     event_file.write_bytes(content)
     assert rows_of(read_scalars(event_file)) == ROWS[:10] + ROWS[11:]
     assert re.search(rf"\bcorrupt\b.* {offset:,} \(1\b", caplog.text)
-
-
-def test_bytes_lost_in_the_middle(event_file, caplog):
-    content = event_file.read_bytes()
-    offsets = record_offsets(content)
-    event_file.write_bytes(content[: offsets[5] + 3] + content[offsets[7] + 9 :])
-    assert rows_of(read_scalars(event_file)) == ROWS[:4] + ROWS[7:]
-    assert f"byte {offsets[5]:,} " in caplog.text
-
-
-def test_a_valid_checksum_of_other_data_is_corrupt(event_file, caplog):
-    data = b"\xff\xff not a protocol buffer"
-    event_file.write_bytes(event_file.read_bytes() + frame(data))
-    assert rows_of(read_scalars(event_file)) == ROWS
-    assert re.search(r"\bcorrupt\b.*\(1\b", caplog.text)
 
 
 @pytest.mark.parametrize("content", [b"epoch,accuracy\n1,70.5\n" * 20, bytes(500)])

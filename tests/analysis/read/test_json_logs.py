@@ -30,20 +30,15 @@ def append(path, *lines):
     "line",
     [
         GOOD.replace('"77"', "[77]"),
-        GOOD.replace('"77"', '{"a": 77}'),
         GOOD.replace('"77"', "1" + "0" * 400),
         GOOD.replace('"75"', "null"),
-        GOOD.replace('"75"', "{}"),
         GOOD.replace('"75"', "true"),
         GOOD.replace('"75"', "75.5"),
         GOOD.replace('"75"', "Infinity"),
-        GOOD.replace('"75"', "1" + "0" * 20),
-        GOOD.replace('"75"', '"1e20"'),
         GOOD.replace('"75"', str(2**63)),
         pytest.param(GOOD.replace('"77"', "[" * 100_000), id="deep"),
         GOOD.replace("accuracy", "\\ud800"),
         GOOD.replace('{"epoch"', '{"epo#h"'),
-        GOOD.replace("{", ""),
     ],
 )
 def test_a_corrupt_line_is_skipped_with_a_warning(path, caplog, line):

@@ -2,7 +2,6 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from roberta_small.analysis.read.long_table import COLUMNS, ORDER, load_runs, values_of
@@ -41,12 +40,6 @@ def test_a_resumed_run_keeps_the_later_value(tmp_path, caplog):
     (message,) = caplog.messages
     assert message.startswith("1 value ")
     assert "fairseq/random/seed1" in message
-
-
-def test_nan_is_kept(tmp_path):
-    write_run(tmp_path, "random", 1, [float("nan"), 60.0], [50.0, 60.0])
-    values = values_of(load_runs(tmp_path), "valid", "accuracy")["value"]
-    np.testing.assert_array_equal(values, [np.nan, 60.0])
 
 
 def test_a_finished_run_without_scalars_is_an_error(runs):

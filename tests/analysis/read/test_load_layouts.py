@@ -5,7 +5,6 @@ import math
 import re
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.long_table import load_runs, values_of
@@ -38,15 +37,6 @@ def test_a_tree_of_stock_fairseq(tmp_path):
     assert values_of(table, "train_inner", "loss")["epoch"].tolist() == [1, 1, 2, 2, 2] * 2
 
 
-def test_a_tree_of_transformers(tmp_path):
-    write_transformers(tmp_path / "hf" / "bert" / "seed1")
-    table = load_runs(tmp_path)
-    assert table[["arm", "init", "seed"]].drop_duplicates().values.tolist() == [["hf", "bert", 1]]
-    assert series(table, "valid", "accuracy") == [(25, 50.0), (50, pytest.approx(60.0))]
-    assert series(table, "test", "accuracy") == [(50, pytest.approx(59.0))]
-    assert [step for step, _ in series(table, "train", "loss")] == [10, 20, 30, 40, 50]
-
-
 def test_accuracies_are_percent_for_all_runs_if_one_is_above_1(tmp_path):
     write_transformers(tmp_path / "hf" / "bert" / "seed1", valid=(0.5, 1.0), test=math.nan)
     write_transformers(tmp_path / "hf" / "bert" / "seed2", valid=(1.0, 1.5))
@@ -73,18 +63,6 @@ def test_fractions_are_converted_to_percent_and_percentages_unchanged(tmp_path, 
     }
     assert values_of(table, "valid", "loss")["value"].max() < 1
     assert [m for m in caplog.messages if "fraction" in m and "accuracy" in m and "hf/bert/seed1" in m]
-
-
-def test_the_same_numbers_as_tensorboards_accumulator(tmp_path):
-    write_fairseq(tmp_path / "bert" / "1")
-    table = load_runs(tmp_path)
-    expected = set()
-    for subset in ("train", "train_inner", "valid", "test"):
-        accumulator = EventAccumulator(str(tmp_path / "bert" / "1" / subset)).Reload()
-        for tag in accumulator.Tags()["scalars"]:
-            expected |= {(subset, tag, event.step, event.value) for event in accumulator.Scalars(tag)}
-    rows = table[["subset", "metric", "step", "value"]].itertuples(index=False, name=None)
-    assert set(rows) == expected
 
 
 def test_a_pattern_names_the_runs(tmp_path):
@@ -175,19 +153,6 @@ def test_json_logs_of_runs_with_event_files_are_not_read(tmp_path, caplog):
         (run,) = find_runs(tmp_path)
     assert {log.kind for log in run.logs} == {"events"}
     assert [m for m in caplog.messages if re.search(r"\b1\b.*JSON", m)]
-
-
-def test_corrupt_lines_of_a_json_log(tmp_path, caplog):
-    path = tmp_path / "bert" / "1" / "train.log"
-    write_json_log(path)
-    lines = path.read_text().splitlines(keepends=True)
-    lines[1] = lines[1].replace('"1.016"', '"1.01')
-    path.write_text("".join(lines) + '{"epoch": 3, "valid_loss": "1.0')
-    table = load_runs(tmp_path)
-    assert [step for step, _ in series(table, "train_inner", "loss")] == [35]
-    (message,) = [m for m in caplog.messages if f"{path}: " in m]
-    assert re.search(r"\bcorrupt\b.*\bline 2\b.*\b1\b.*\btruncated\b.*\bline 18\b", message)
-    assert re.search(r"\b7 valid\b", message)
 
 
 def test_exports(tmp_path):

@@ -10,7 +10,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.scoring import best_checkpoints
 from tests.support.analysis.command_words import words_of
 from tests.support.analysis.html_page import Page
 from tests.support.analysis.log_trees import write_fairseq
@@ -88,15 +87,6 @@ def test_fairseqs_json_logs_say_the_same_as_its_event_files(table):
         same = ["init", "seed", "epoch", "step"]
         assert lines[same].values.tolist() == events[same].values.tolist()
         assert lines["value"].tolist() == pytest.approx(events["value"].tolist(), abs=0.051)
-
-
-def test_best_checkpoints_by_hand(table):
-    for row in best_checkpoints(table).to_dict("records"):
-        names = row["arm"], row["init"], row["seed"]
-        valid, test = (dict(logged(table, names, subset)["accuracy"]) for subset in ("valid", "test"))
-        best = max(valid, key=lambda step: (valid[step], step))
-        assert (row["step"], row["valid"], row["test"]) == (best, valid[best], test[best])
-        assert row["epoch"] == STEPS.index(best) + 1
 
 
 @pytest.fixture

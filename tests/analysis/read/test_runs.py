@@ -82,11 +82,6 @@ def test_no_finished_run_is_an_error_with_the_option(tmp_path):
         select_finished(find_runs(tmp_path))
 
 
-def test_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="absent: "):
-        find_runs(tmp_path / "absent")
-
-
 def test_folder_without_event_files(tmp_path):
     with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))}: .*logs"):
         find_runs(tmp_path)
@@ -97,12 +92,6 @@ def test_malformed_manifest(runs):
     path.write_text('{"schema": 1,\n', encoding="utf-8")
     with pytest.raises(UserError, match=r"seed2/manifest\.json, line 2: not JSON"):
         find_runs(runs)
-
-
-def test_a_run_without_a_seed_in_its_path(tmp_path):
-    write_events(tmp_path / "experiment" / "tensorboard" / "valid", [(1, "accuracy", 50.0)])
-    (run,) = find_runs(tmp_path)
-    assert (run.init, run.seed, run.named_by) == ("experiment", 0, "path, seed assumed")
 
 
 def test_two_runs_of_the_same_name(runs):

@@ -43,12 +43,6 @@ def test_a_pipe_or_device_is_skipped_and_named(run, tmp_path, name, special, cap
     assert str(path) in record.getMessage()
 
 
-def test_other_pipes_are_no_concern(run, tmp_path, caplog):
-    os.mkfifo(run / "control")
-    load_runs(tmp_path / "runs")
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("command", ["tables", "collect"])
 def test_every_kind_of_command_ends(run, tmp_path, command):
     os.mkfifo(run / "tensorboard" / "events.out.tfevents.1")

@@ -31,9 +31,15 @@ from tests.support.analysis.command_words import study_words
 from tests.support.analysis.html_page import Page
 from tests.support.analysis.log_trees import write_fairseq
 from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.printed_tables import rows_of
 from tests.support.analysis.run_trees import write_manifest, write_run
 
 EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
+AUDIT = {
+    "splits": {"train": {"lines": 9}, "test": {"lines": 4, "labels": {"<0>": 4}}},
+    "duplicates": {key: {"train": {"test": [0]}, "test": {"train": [3]}} for key in ("exact", "normalized")},
+    "conflicts": [],
+}
 LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}
 
 
@@ -48,9 +54,7 @@ def page_of(root, **more):
 
 def test_tables_have_the_cells_of_the_markdown(runs):
     page, selection = page_of(runs)
-    lines = [line for line in render([table1(selection.table)]).splitlines() if line.startswith("|")]
-    markdown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
-    assert page.tables["table1"] == markdown
+    assert page.tables["table1"] == rows_of(render([table1(selection.table)]))
     assert {"table2", "seeds", "comparison", "plan", "expected"} <= set(page.tables)
 
 
@@ -134,14 +138,10 @@ def test_overview_and_comparison_have_the_same_p_values(runs):
     [
         (
             {},
-            {("bow/tfidf", "R"), ("fairseq/far", "R"), ("fairseq/near", "R"), ("fairseq/pretrained", "R")},
+            {("bow/tfidf", "R"), *((f"fairseq/{init}", "R") for init in ("far", "near", "pretrained"))},
             "R",
         ),
-        (
-            {"pairs": (("fairseq/far", "fairseq/near"),)},
-            {("fairseq/far", "fairseq/near")},
-            "fairseq/near",
-        ),
+        ({"pairs": (("fairseq/far", "fairseq/near"),)}, {("fairseq/far", "fairseq/near")}, "fairseq/near"),
         ({"all_pairs": True}, 10, "R"),
     ],
 )
@@ -265,13 +265,7 @@ def test_the_report_contains_audit_reference_and_predictions(runs, tmp_path):
         write_predictions(runs / "fairseq" / init / f"seed{seed}", "0101", "0111")
     write_run(runs, "random", 9, [50.0], [50.0], status="failed")
     audit = tmp_path / "audit.json"
-    duplicates = {"train": {"test": [0]}, "test": {"train": [3]}}
-    content = {
-        "splits": {"train": {"lines": 9}, "test": {"lines": 4, "labels": {"<0>": 4}}},
-        "duplicates": {"exact": duplicates, "normalized": duplicates},
-        "conflicts": [],
-    }
-    audit.write_text(json.dumps(content), encoding="utf-8")
+    audit.write_text(json.dumps(AUDIT), encoding="utf-8")
     published = tmp_path / "published.csv"
     published.write_text(
         "arm,init,epoch,subset,metric,mean,std,n\nfairseq,random,best,test,accuracy,70,1,3\n", "utf-8"
@@ -312,23 +306,14 @@ def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkey
     path = tmp_path / "audit.json"
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
     path.write_text(json.dumps(content), encoding="utf-8")
-    output = str(tmp_path / "report.html")
-    assert main(["report", str(runs), "--audit", str(path), "--out", output]) == 1
-    path.write_text("[]", encoding="utf-8")
-    for command in (["report", "--out", output], ["figures", "--out", str(tmp_path)]):
-        assert main([command[0], str(runs), "--audit", str(path), *command[1:]]) == 1
+    assert main(["report", str(runs), "--audit", str(path), "--out", str(tmp_path / "report.html")]) == 1
 
 
 def test_excluded_runs_and_duplicates_are_listed_first(runs, tmp_path):
     write_run(runs, "random", 9, [50.0], [float("nan")])
     write_run(runs, "random", 10, [50.0], [50.0], status="failed")
     audit = tmp_path / "audit.json"
-    duplicates = {"test": {"train": [3]}, "train": {"test": [0]}}
-    content = {
-        "splits": {"train": {"lines": 9}, "test": {"lines": 4}},
-        "duplicates": {"exact": duplicates, "normalized": duplicates},
-    }
-    audit.write_text(json.dumps(content), encoding="utf-8")
+    audit.write_text(json.dumps(AUDIT), encoding="utf-8")
     out = tmp_path / "report.html"
     words = ["--audit", str(audit), *study_words(tmp_path, '[labels]\n"fairseq/random" = "R"\n')]
     assert main(["report", str(runs), *words, "--out", str(out)]) == 0
@@ -336,8 +321,3 @@ def test_excluded_runs_and_duplicates_are_listed_first(runs, tmp_path):
     assert "R/seed10 (failed)" in unfinished
     assert "R/seed9" in diverged
     assert "1 of the 4 test examples (25.0 %)" in overlap
-
-
-def test_a_page_of_complete_runs_has_no_warnings(runs):
-    page, _ = page_of(runs)
-    assert not [attributes for _, attributes in page.elements if attributes.get("class") == "cautions"]

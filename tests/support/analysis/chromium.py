@@ -70,10 +70,6 @@ class Page:
         nodes = [node for node in self.call("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
         return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes]
 
-    def screenshot(self):
-        """The bytes of a PNG of the whole page."""
-        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])
-
     def pdf(self):
         """The bytes of the printed page."""
         return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True)["data"])
@@ -88,15 +84,8 @@ def browser():
         # The browser reads commands from descriptor 3 and writes answers to 4.
         shell = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         command = [
-            "bash",
-            "-c",
-            shell,
-            "bash",
-            BROWSER,
-            *OPTIONS,
-            f"--user-data-dir={profile}",
-            "about:blank",
-        ]
+            "bash", "-c", shell, "bash", BROWSER, *OPTIONS, f"--user-data-dir={profile}", "about:blank",
+        ]  # fmt: skip
         process = subprocess.Popen(
             command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True,

@@ -1,15 +1,11 @@
 """Event files corrupted at random, and the records that must be found in them.
 
 The expected result is known without reading: a record whose bytes are all still there, wherever they
-moved, is valid; every other byte is corrupt. `python -m tests.support.analysis.mutations COUNT`
-tries COUNT files.
+moved, is valid; every other byte is corrupt.
 """
 
 import random
 import struct
-import sys
-import tempfile
-import time
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -175,13 +171,3 @@ def check_many(folder, count, first_seed=0):
         records, is_corrupt = check_damaged_file(path, seed)
         kept, corrupted = kept + records, corrupted + is_corrupt
     return kept, corrupted
-
-
-if __name__ == "__main__":
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as name:
-        kept, corrupted = check_many(name, int(sys.argv[1]))
-    print(
-        f"{int(sys.argv[1]):,} files, {corrupted:,} with reported corruption, {kept:,} valid records kept, "
-        f"{time.perf_counter() - start:.0f} s"
-    )

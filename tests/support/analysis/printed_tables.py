@@ -15,3 +15,9 @@ def printed(capsys, *words):
     out, err = capsys.readouterr()
     assert code == 0, err
     return out
+
+
+def rows_of(text):
+    """The cells of all Markdown tables in a text, without the rules below their headings."""
+    lines = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
