@@ -12,19 +12,6 @@ RANDOM = ["--inits", "random", "--seeds", "1"]
 
 
 @pytest.mark.parametrize(
-    ("words", "parsed"),
-    [
-        ([], {}),
-        (["lr=1e-5,3e-5"], {"lr": ("1e-5", "3e-5")}),
-        (["--lr=1e-5"], {"lr": ("1e-5",)}),
-        (["lr=1", "max-epoch=2,3"], {"lr": ("1",), "max-epoch": ("2", "3")}),
-    ],
-)
-def test_parse(words, parsed):
-    assert grid.parse(words) == parsed
-
-
-@pytest.mark.parametrize(
     ("words", "facts"),
     [
         (["lr"], ["'lr'", "FLAG=VALUE,VALUE"]),
@@ -50,7 +37,7 @@ def test_invalid_grids_raise(words, facts):
 def test_repeated_options_are_joined_and_replace_the_variable():
     environ = {"RS_DATA": "d", "RS_INITS": "random", "RS_GRID": "lr=1 dropout=0.1,0.2"}
     assert train_settings([], environ).grid == {"lr": ("1",), "dropout": ("0.1", "0.2")}
-    words = ["--grid", "lr=2", "clip-norm=1", "--grid", "dropout=0"]
+    words = ["--grid", "--lr=2", "clip-norm=1", "--grid", "dropout=0"]
     assert train_settings(words, environ).grid == {"lr": ("2",), "clip-norm": ("1",), "dropout": ("0",)}
     assert train_settings([], {"RS_DATA": "d", "RS_INITS": "random"}).grid == {}
 
@@ -102,11 +89,3 @@ def test_a_larger_grid_and_the_recipe_alone_skip_the_finished_runs(sweep, starts
     assert (code, out.count("finished (skipped)")) == (0, 1)
     assert len(starts("runs/fairseq/random/seed1")) == 1
     assert "setting" not in out
-
-
-def test_each_setting_has_its_own_number_of_epochs(sweep):
-    code, out, _ = sweep(*RANDOM, "--grid", "max-epoch=2,3")
-    assert code == 0
-    assert "random/seed1  epoch 2/2" in out
-    assert "max-epoch=3/random/seed1  epoch 3/3" in out
-    assert table(out)[-1][3:6] == ["finished", "3", "80"]
