@@ -4,7 +4,6 @@ import pytest
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.recipe import grid
 from roberta_small.experiments.recipe import recipe as recipes
 from tests.support.parsed import table, train_settings
 
@@ -30,21 +29,21 @@ RANDOM = ["--inits", "random", "--seeds", "1"]
 )
 def test_invalid_grids_raise(words, facts):
     with pytest.raises(UserError) as caught:
-        grid.parse(words)
+        recipes.parse_grid(words)
     assert all(fact in str(caught.value) for fact in ["--grid", *facts])
 
 
 def test_repeated_options_are_joined_and_replace_the_variable():
     environ = {"RS_DATA": "d", "RS_INITS": "random", "RS_GRID": "lr=1 dropout=0.1,0.2"}
     assert train_settings([], environ).grid == {"lr": ("1",), "dropout": ("0.1", "0.2")}
-    words = ["--grid", "--lr=2", "clip-norm=1", "--grid", "dropout=0"]
+    words = ["--grid", "lr=2", "clip-norm=1", "--grid", "dropout=0"]
     assert train_settings(words, environ).grid == {"lr": ("2",), "clip-norm": ("1",), "dropout": ("0",)}
     assert train_settings([], {"RS_DATA": "d", "RS_INITS": "random"}).grid == {}
 
 
 def test_every_combination_is_named_after_its_differences_from_the_recipe(here):
     values = {"lr": ("1e-3", "0.0001"), "dropout": ("0.1", "0.2")}
-    found = grid.variants("arm", recipes.load("quick.txt", ["--clip-norm", "1"]), values)
+    found = recipes.variants("arm", recipes.load("quick.txt", ["--clip-norm", "1"]), values)
     # The recipe contains --lr 1e-4 and no --dropout.
     assert [arm for arm, _ in found] == [
         "arm,dropout=0.1,lr=1e-3",
@@ -55,7 +54,7 @@ def test_every_combination_is_named_after_its_differences_from_the_recipe(here):
     assert [recipe.value("--lr") for _, recipe in found] == ["1e-3", "1e-3", "1e-4", "1e-4"]
     assert [recipe.value("--dropout") for _, recipe in found] == ["0.1", "0.2", "0.1", "0.2"]
     assert {recipe.value("--clip-norm") for _, recipe in found} == {"1"}
-    assert grid.variants("arm", recipes.load("quick.txt"), {}) == [("arm", recipes.load("quick.txt"))]
+    assert recipes.variants("arm", recipes.load("quick.txt"), {}) == [("arm", recipes.load("quick.txt"))]
 
 
 def test_each_setting_of_a_grid_is_trained_in_its_folder(sweep, starts):

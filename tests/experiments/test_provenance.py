@@ -61,7 +61,7 @@ def test_concurrent_runs_follow_from_the_machine(pretend, cores, memory, threads
         (80, False, 5, 1, 0, 5),
         (80, False, 1, 1, 0, 2),
         (80, False, 16, 2, 0, 1),  # a run on both GPUs
-        (80, False, 16, 1, 4, 4),  # large models
+        (80, False, 16, 1, 4, 3),  # large models
         (80, True, 16, 1, 0, 2),
     ],
 )

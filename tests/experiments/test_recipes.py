@@ -68,18 +68,10 @@ def test_a_malformed_recipe_raises_with_file_and_line(tmp_path, text, facts):
     assert all(fact in str(caught.value) for fact in [path, *facts])
 
 
-@pytest.mark.parametrize(
-    ("extra", "facts"),
-    [
-        (["--save-dir", "x"], ["--save-dir", "--out"]),
-        (["--reset-meters"], ["--reset-meters"]),
-        (["x"], ["'x'"]),
-    ],
-)
-def test_reserved_flags_and_other_words_after_the_dashes_raise(extra, facts):
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize(("extra", "match"), [(["--save-dir", "x"], "--save-dir.*--out"), (["x"], "'x'")])
+def test_reserved_flags_and_other_words_after_the_dashes_raise(extra, match):
+    with pytest.raises(UserError, match=f"after --: .*{match}"):
         recipes.load("reference", extra)
-    assert all(fact in str(caught.value) for fact in ["after --", *facts])
 
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"

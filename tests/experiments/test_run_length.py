@@ -76,7 +76,7 @@ def test_what_gives_no_length_is_refused(words, named):
 )
 def test_an_unusual_schedule_is_said(words, named):
     recipe = run_length.resolve(recipes.load("reference", words), 1800)
-    assert any(named in warning for warning in run_length.length(recipe, 1800).notes()[1:])
+    assert any(named in warning for warning in run_length.notes(recipe, 1800)[1:])
 
 
 def write_index(path, sizes):

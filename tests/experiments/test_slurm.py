@@ -127,10 +127,7 @@ def test_a_folder_that_slurm_cannot_write_to_raises(tmp_path):
 
 
 # With a real SLURM.
-real = [
-    pytest.mark.slurm,
-    pytest.mark.skipif(not real_slurm.INSTALLED, reason="SLURM is not installed"),
-]
+real = [pytest.mark.slurm, pytest.mark.skipif(not real_slurm.INSTALLED, reason="SLURM is not installed")]
 
 
 @pytest.fixture(scope="module")

@@ -427,9 +427,9 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, 
         ("train-00001.sizes.npy", None, "no such file; delete"),
     ]:
         shutil.copytree(tmp_path / "parts", tmp_path / "wrong", dirs_exist_ok=True)
-        (tmp_path / "wrong" / name).unlink() if wrong is None else (tmp_path / "wrong" / name).write_bytes(
-            wrong
-        )
+        (tmp_path / "wrong" / name).unlink()
+        if wrong is not None:
+            (tmp_path / "wrong" / name).write_bytes(wrong)
         with pytest.raises(teachers.UserError, match=f"{name}: {named}"):
             teachers.check_vectors(tmp_path / "wrong", record)
     (tmp_path / "parts/train-00000.f16").write_bytes(b"")
