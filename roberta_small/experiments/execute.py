@@ -166,15 +166,11 @@ class Active:
 
 
 class Launcher:
-    """Trains runs, as many at a time as the machine has slots.
-
-    Attributes:
-        outcomes: how the runs ended that this launcher trained, or that ended while it waited for them.
-        started: number of runs that it started.
-    """
+    """Trains runs, as many at a time as the machine has slots."""
 
     def __init__(self, method: Method, sweep: Sweep, machine: Machine, max_runs: int | None = None) -> None:
         self.outcomes: dict[Run, Outcome] = {}
+        """How the runs ended that this launcher trained, or that ended while it waited for them."""
         self.started = 0
         self._method = method
         self._sweep = sweep
@@ -195,7 +191,7 @@ class Launcher:
         """
         waiting = [state for state in planned if state.state is not State.FINISHED]
         idle_since, said = time.monotonic(), False
-        with _signals(_interrupt):
+        with _signals(signal.default_int_handler):
             try:
                 while self._active or (waiting and not self._full()):
                     self._fill(waiting)
@@ -406,10 +402,7 @@ class Launcher:
 
 
 def claim(folder: Path) -> IO[str] | None:
-    """Lock a run folder for this process and those that inherit the file; None if another one has locked it.
-
-    Raises `UserError` if the file system does not support locks.
-    """
+    """Lock a run folder for this process and those that inherit the file; None if it is locked already."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed when the run ends
     if not _try_lock(lock, fcntl.LOCK_EX):
@@ -452,10 +445,6 @@ def _die_with_parent() -> None:
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

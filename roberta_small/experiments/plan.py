@@ -1,9 +1,7 @@
 """The state of a run before a command starts: new, resume, finished or elsewhere.
 
-`inspect` decides whether a run resumes: its method finds a checkpoint in its folder, and its manifest records
-the same data, initial checkpoint and recipe flags. The learning rate of a resumed run therefore follows
-from the same flags as that of the first start; `experiments.methods.fairseq` describes how fairseq restores
-the schedule. Only a finished run continues with other flags, those of a longer run.
+A run resumes if its method finds a checkpoint in its folder, and its manifest records the same data, initial
+checkpoint and recipe flags. Only a finished run continues with other flags, those of a longer run.
 """
 
 from __future__ import annotations
@@ -21,10 +19,9 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
 from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments.progress import Progress, read_log
-from roberta_small.experiments.recipe.grid import same
+from roberta_small.experiments.recipe.recipe import LIMITS, same
 from roberta_small.experiments.sweep import Training
 
-LIMITS = ("--max-epoch", "--max-update")
 LENGTH = (*LIMITS, "--total-num-update", "--warmup-updates", "--validate-interval", "--save-interval")
 """Flags of which the length of a run, and its learning-rate schedule, follow."""
 
@@ -67,8 +64,7 @@ class Planned:
 def inspect(training: Training, resumable: Callable[[Path], bool], *, extends: bool = False) -> Planned:
     """The state of a run, read from its folder; `resumable` and `extends` are those of its method.
 
-    Raises `UserError` if the folder contains another experiment or unknown files, because resuming
-    there would mix two experiments. A run of another experiment that failed without an update is replaced.
+    Raises `UserError` if the folder contains unknown files or another experiment that has made an update.
     """
     run, recipe, identity = training.run, training.recipe, training.identity
     existing = manifest.read(run.folder)

@@ -83,15 +83,11 @@ def machine(
 ) -> Machine:
     """The resources for `runs` runs of `processes` processes, `jobs` runs at a time.
 
-    `checkpoint_bytes` is the size of the largest initial checkpoint.
-
     With `jobs` None there is one run per CPU core as far as memory allows: on two cores, two concurrent runs
-    with one thread each are about 1.4 times as fast as one run after the other with two. On GPUs, each has
-    up to `RUNS_PER_GPU` runs, with a core and memory for each; a run of several processes, and any run on a
-    GPU in exclusive mode, has its GPUs alone.
-
-    Raises `UserError` if `device` is cuda and there is no GPU, if a GPU is there but cannot be used, or if
-    there are more processes than GPUs.
+    are about 1.4 times as fast as one after the other. A GPU has up to `RUNS_PER_GPU` runs, with a core and
+    memory for each; a run of several processes, and any run in exclusive mode, has its GPUs alone.
+    `checkpoint_bytes` is the size of the largest initial checkpoint. Raises `UserError` if `device` is cuda
+    and there is no GPU, if a GPU cannot be used, or if there are more processes than GPUs.
     """
     found = () if device == "cpu" else _gpus()
     gpus = tuple(gpu.name for gpu in found)

@@ -78,10 +78,9 @@ def summary(
 ) -> int:
     """Print the final table and the cause of each failure; returns the exit code.
 
-    `compare`: also the table of all methods in the folder of the runs, and which run is the best one.
-
     The table contains the best value of the metric on the first validation subset, and those on the other
-    subsets at the same epoch. For a sweep, the means over the seeds and the next commands follow.
+    subsets at the same epoch. For a sweep, the means over the seeds and the next commands follow, and with
+    `compare` the table of all methods in the folder of the runs.
     """
     recipe, runs = sweep.recipe, [state.run for state in planned]
     others = recipe.valid_subsets[1:]
@@ -181,10 +180,7 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
 
 
 def _print_next(out: Path, model: Path | None, data: Path) -> None:
-    """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `model`.
-
-    Of data without a test set, also the predictions of a file without labels.
-    """
+    """Print the next commands, to copy: tables and curves of `out`, and predictions of `model`."""
     folder = shlex.quote(shown_path(out))
     print(f"\nNext:\n  roberta-small tables {folder}\n  tensorboard --logdir {folder}", flush=True)
     if model is not None and (model == out or find_checkpoint(model) or (model / TFIDF).is_file()):

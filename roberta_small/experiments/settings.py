@@ -32,10 +32,9 @@ from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.checkpoints import flag_of, tokenizer_source, written
 from roberta_small.experiments.inputs.files import shipped_for
 from roberta_small.experiments.inputs.prepare import Source
-from roberta_small.experiments.recipe import grid, recipe
-from roberta_small.experiments.recipe.grid import Grid
+from roberta_small.experiments.recipe import recipe
+from roberta_small.experiments.recipe.recipe import Grid, parse_grid
 
-KNOWN_INITS = ("random", "pretrained")
 MAX_SEED = 2**32 - 1  # NumPy's limit; fairseq seeds NumPy
 MISSING = "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) is missing"
 REMEDY = "add --pretrained FILE, or use --inits random"
@@ -94,10 +93,7 @@ class SweepSettings(Settings):
     """Whether to fit the baselines too (`experiments.train`)."""
 
     def prepare(self) -> Path:
-        """The data folder. A file is prepared, once what would stop the runs afterwards has been checked.
-
-        Raises `UserError` as `prepare.data_folder` does.
-        """
+        """The data folder; a file is prepared, after checks that would stop its runs. Raises `UserError`."""
         checkpoints = {init: path for init, path in self.given.items() if path is not None}
         if self.source.is_file:
             inputs.require_fairseq()
@@ -129,11 +125,8 @@ class SweepSettings(Settings):
 def add_execution(parser: SettingsParser, *, out: str | None = "runs", jobs: bool = True) -> None:
     """Add --out, --device, --dry-run and --slurm, and with `jobs` also --jobs and --max-runs."""
     add = parser.add_setting
-    add(
-        "out",
-        out,
-        "folder of the runs" if out else "folder of the run, for example pretrained/NAME (required)",
-    )
+    one = "folder of the run, for example pretrained/NAME (required)"
+    add("out", out, "folder of the runs" if out else one)
     if jobs:
         add(
             "jobs", "auto",
@@ -239,15 +232,12 @@ def _as_written(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def sweep_settings(options: argparse.Namespace, more: Mapping[str, str] = {}) -> SweepSettings:
-    """The settings in the options of `add_sweep`; `more` are further options of a method -> their flags.
-
-    Raises `UserError` for an invalid option, and for a flag that is set in two places.
-    """
+    """The settings in the options of `add_sweep`, and of `more` (option -> flag). Raises `UserError`."""
     if options.data is None:
         raise UserError("--data (or RS_DATA=) is required: a file of labelled text or a data folder")
     source = prepare.source(options)
     own_data = source.is_file and hasattr(options, "no_baselines")
-    values = grid.parse(split_words(options.grid or ""))
+    values = parse_grid(split_words(options.grid or ""))
     after = flags_of(options.passthrough)
     for flag in values:
         if f"--{flag}" in after:
@@ -296,7 +286,7 @@ def _init_words(value: str | list[str]) -> list[str]:
             parts = split_words(value)
         except UserError:  # a single quote in a path
             return value
-        return parts if all(part in KNOWN_INITS or "=" in part for part in parts) else value
+        return parts if all(part in recipe.STARTS or "=" in part for part in parts) else value
     return split_words(value)
 
 
@@ -326,7 +316,7 @@ def _inits(words: Sequence[str] | None, pretrained: str | None) -> Inits:
                 raise UserError(f"{MISSING}, and {inputs.SHIPPED} contains no checkpoint; {REMEDY}")
             inits[name] = checkpoint
         else:
-            raise UserError(f"--inits: '{name}' is unknown; use {', '.join(KNOWN_INITS)} or NAME=FILE")
+            raise UserError(f"--inits: '{name}' is unknown; use {', '.join(recipe.STARTS)} or NAME=FILE")
     if not inits:
         raise UserError("--inits is empty; name at least one initialization, for example --inits random")
     if pretrained is not None and "pretrained" not in words:

@@ -8,7 +8,6 @@ again resumes.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -33,10 +32,7 @@ RESERVED = (
 
 
 def parse(text: str | list[str] | None) -> tuple[str, ...] | None:
-    """The options of sbatch in the value of --slurm; None without it.
-
-    Raises `UserError` for a word that is not an option, for an option that is set here, and without sbatch.
-    """
+    """The options of sbatch in --slurm, or None; raises `UserError` for those that are set here."""
     if text is None:
         return None
     words = tuple(split_words(text)) if text else ()
@@ -64,10 +60,7 @@ def join_value(argv: Sequence[str]) -> list[str]:
 
 
 def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequence[int]) -> None:
-    """Submit `command` as an array whose tasks have the positions `runs`; returns at once without --wait.
-
-    Raises `UserError` with the error message of sbatch.
-    """
+    """Submit an array with tasks at the positions `runs`; raises `UserError` with the message of sbatch."""
     (out / FOLDER).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
         stream.write(script(command))
@@ -89,10 +82,7 @@ def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequ
 
 
 def words(options: Sequence[str], out: Path, runs: Sequence[int]) -> list[str]:
-    """The call of sbatch; options of the user replace those before them.
-
-    Raises `UserError` for a folder with a backslash, which cannot be escaped.
-    """
+    """The call of sbatch; the user's options come last. Raises `UserError` for a path with a backslash."""
     folder = str(out.absolute() / FOLDER)
     if "\\" in folder:
         raise UserError(f"{folder}: SLURM cannot write to a path with a backslash; choose another --out")
@@ -122,9 +112,3 @@ def script(command: Sequence[str]) -> str:
         'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"\n'
         f"exec {shlex.join([sys.executable, '-P', '-m', 'roberta_small', *command])}\n"
     )
-
-
-def first_run() -> int:
-    """The position of the run that this task tries first; 0 outside of a job array."""
-    text = os.environ.get(TASK, "")
-    return int(text) if text.isdigit() else 0

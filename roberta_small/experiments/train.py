@@ -36,17 +36,12 @@ OTHER_NAMES = {
     "--batch_size": "--batch-size",
 }
 """What other programs call hyperparameters -> the options here."""
-OPTIONS = ("data", "text")
-"""The options that take data sets."""
 NGRAMS = "ngrams"
 """The recipe of the classifier of token n-grams, a baseline, and the name of its runs."""
 
 
 def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
-    """The command `train`; --method is parsed first, because each method adds its own options.
-
-    `trainer` replaces fairseq-train in tests.
-    """
+    """The command `train`; --method is parsed first. `trainer` replaces fairseq-train in tests."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", nargs="?")
     name = first.parse_known_args(list(argv[: argv.index("--")] if "--" in argv else argv))[0].method
@@ -145,10 +140,7 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
 
 
 def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]], list[str]]:
-    """The baselines of a classifier on data of the user, seconds each, and lines for the plan.
-
-    None unless the settings of the sweep ask for them.
-    """
+    """The baselines, if the settings ask for them, and lines for the plan."""
     settings = sweep.settings
     if not isinstance(settings, SweepSettings) or not settings.baselines:
         return [], []
@@ -175,10 +167,7 @@ def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]]
 
 
 def _hints(*, tuned: bool) -> dict[str, str]:
-    """What to write for flags of fairseq-train and usual names of hyperparameters in other programs.
-
-    `tuned`: whether the command has the options of `HYPERPARAMETERS`.
-    """
+    """What to write for flags of fairseq-train and of other programs; `tuned`: with `HYPERPARAMETERS`."""
     ours = {f"--{name}": flag for name, (flag, _) in HYPERPARAMETERS.items()}
     flags = {flag: flag for name in ("reference", "pretrain") for flag in recipe.load(name).flags}
     other = {name: ours[option] for name, option in OTHER_NAMES.items()}
@@ -196,7 +185,7 @@ def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
     files of other splits, which belong to one data set.
     """
     given = {}
-    for name in OPTIONS:
+    for name in ("data", "text"):  # the options that take data sets
         if (value := getattr(options, name, None)) is not None:
             words = value if isinstance(value, list) else value.split()
             # A single value is split only if every part is NAME=PATH, as in RS_DATA.
@@ -239,16 +228,13 @@ def _execute(
     extra: Mapping[str, Sequence[tuple[Method, Sweep]]],
     out: Path,
 ) -> int:
-    """Train the data sets one after the other; one that fails does not stop the others.
-
-    `extra` are the baselines of each.
-    """
+    """Train the data sets, each after its baselines (`extra`); one that fails does not stop the others."""
     from roberta_small.experiments import execute, report
 
     limit = next(iter(sweeps.values())).settings.max_runs
     problems: dict[str, str] = {}
     # A task of a job array begins with the data set that has its run, at this position among all runs.
-    names, first = list(sweeps), slurm.first_run() if limit is not None else 0
+    names, first = list(sweeps), 0 if limit is None else int(os.environ.get(slurm.TASK) or 0)
     first %= sum(len(sweep.trainings) for sweep in sweeps.values())
     while first >= len(sweeps[names[0]].trainings):
         first -= len(sweeps[names[0]].trainings)

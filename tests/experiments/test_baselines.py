@@ -10,6 +10,7 @@ from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.settings import OWN_DATA
 from tests.support import fake_trainer, tiny_tokenizers
+from tests.support.labelled_files import write_csv
 
 SMALL = ["--seeds", "1", "2", "--recipe", "quick.txt", "--device", "cpu", "--test", "none"]
 
@@ -21,8 +22,7 @@ def train(here, capfd):
         (f"{'good' if i % 2 else 'bad'} {line}", "pos" if i % 2 else "neg")
         for i, line in enumerate(tiny_tokenizers.lines(80))
     ]
-    with open("reviews.csv", "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("text", "label"), *rows])
+    write_csv("reviews.csv", rows)
 
     def run(*words):
         code = main(["train", "--data", "reviews.csv", *words], trainer=fake_trainer.COMMAND)
@@ -52,8 +52,7 @@ def test_the_best_of_all_methods_is_named_and_predicts(train, here, capfd):
     # Without a test set, the last command is for a file without labels.
     command = out.rstrip().splitlines()[-1].split()
     assert command[-4:] == ["--input", "test.csv", "--out", "predictions.csv"]
-    with open("test.csv", "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("id", "text"), (17, "such a good line"), (4, "a bad one")])
+    write_csv("test.csv", [(17, "such a good line"), (4, "a bad one")], header=("id", "text"))
     assert evaluate(command[1:]) == 0
     with open("predictions.csv", newline="", encoding="utf-8") as stream:
         rows = [(row["id"], row["prediction"]) for row in csv.DictReader(stream)]
@@ -81,22 +80,10 @@ def test_a_file_has_its_own_recipe_and_a_folder_that_of_the_reports(train, here)
     assert manifest.read(here / "runs/fairseq/random/seed2")["recipe"] == OWN_DATA
 
 
-def test_a_baseline_that_fails_stops_nothing(train, here):
-    code, out = train(*SMALL, "--", "--fail-data", "none")
-    assert code == 0
-    (here / "runs/tfidf/tfidf/seed0/tfidf.npz").unlink()
-    content = manifest.read(here / "runs/tfidf/tfidf/seed0")
-    manifest.write(here / "runs/tfidf/tfidf/seed0", content | {"status": "failed"})
-    code, out = train(*SMALL, "--", "--fail-data", "none")
-    assert code == 0
-    assert "tfidf/seed0  finished" in out
-
-
 def test_sentence_pairs_have_no_tfidf(here, capfd):
     lines = tiny_tokenizers.lines(60)
     rows = [(line, line[::-1], "ab"[i % 2]) for i, line in enumerate(lines)]
-    with open("pairs.csv", "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("text", "text2", "label"), *rows])
+    write_csv("pairs.csv", rows, header=("text", "text2", "label"))
     words = ["train", "--data", "pairs.csv", "--pair-column", "text2", *SMALL]
     assert main(words, trainer=fake_trainer.COMMAND) == 0
     out = capfd.readouterr().out

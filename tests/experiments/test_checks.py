@@ -6,7 +6,7 @@ import pytest
 
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.recipe import checks
+from roberta_small.experiments import sweep as sweeps
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -22,18 +22,18 @@ def data(tmp_path_factory):
 
 
 def complete(data, *words, base="reference"):
-    return checks.complete(recipes.load(base, words), data, CLASSES)
+    return sweeps.complete(recipes.load(base, words), data, CLASSES)
 
 
 def notes(data, *words, examples=1800):
     recipe = run_length.resolve(complete(data, *words), examples)
-    return checks.notes(recipe, run_length.length(recipe, examples))
+    return sweeps.recipe_notes(recipe, examples)
 
 
 @pytest.mark.parametrize("name", ["reference", "tuned", "sample", "causal-reference"])
 def test_the_projects_recipes_stay_as_they_are(data, name):
     recipe = recipes.load(name)
-    assert checks.complete(recipe, data, CLASSES) == recipe
+    assert sweeps.complete(recipe, data, CLASSES) == recipe
 
 
 def test_class_weights_are_recorded_in_numbers(data, tmp_path):
@@ -42,7 +42,7 @@ def test_class_weights_are_recorded_in_numbers(data, tmp_path):
     (tmp_path / "weights.csv").write_text("1,0.5\n0,2\n")
     recipe = complete(data, "--class-weights", str(tmp_path / "weights.csv"))
     assert json.loads(recipe.value("--class-weights")) == {"0": 2.0, "1": 0.5}
-    again = checks.complete(recipe, data, CLASSES)
+    again = sweeps.complete(recipe, data, CLASSES)
     assert again.flags == recipe.flags
 
 
@@ -75,22 +75,17 @@ def test_wrong_values_are_errors_that_name_the_recipe(data, words, facts):
 def test_the_direction_follows_from_the_metric(data, metric, maximize, given):
     words = ["--criterion", "sentence_classification", "--best-checkpoint-metric", metric]
     recipe = Recipe("own", (*words, *([MAXIMIZE] if given else [])))
-    assert (MAXIMIZE in checks.complete(recipe, data, CLASSES).flags) == maximize
+    assert (MAXIMIZE in sweeps.complete(recipe, data, CLASSES).flags) == maximize
 
 
-def test_the_plan_shows_weights_and_early_stopping(data):
+def test_the_plan_shows_and_warns_of_weights_and_early_stopping(data):
     assert notes(data) == []
     (weights,) = notes(data, "--class-weights", '{"0": 2.5, "1": 0.5}')
     assert all(fact in weights for fact in ("0 2.5", "1 0.5"))
     (stopping,) = notes(data, "--patience", "2")
     assert all(fact in stopping for fact in ("2", "accuracy", "--patience"))
-
-
-def test_the_plan_warns_of_uneven_weights_and_useless_patience(data):
-    assert any(
-        note.startswith("warning: ") and "1,000" in note
-        for note in notes(data, "--class-weights", '{"0": 1000, "1": 1}')
-    )
+    uneven = notes(data, "--class-weights", '{"0": 1000, "1": 1}')
+    assert any(note.startswith("warning: ") and "1,000" in note for note in uneven)
     for patience, warns in (("3", False), ("4", True), ("9", True)):
         found = notes(data, "--patience", patience)
         assert any(note.startswith("warning: ") and "5" in note for note in found) == warns

@@ -4,24 +4,10 @@ import pytest
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.recipe import grid
 from roberta_small.experiments.recipe import recipe as recipes
 from tests.support.parsed import table, train_settings
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
-
-
-@pytest.mark.parametrize(
-    ("words", "parsed"),
-    [
-        ([], {}),
-        (["lr=1e-5,3e-5"], {"lr": ("1e-5", "3e-5")}),
-        (["--lr=1e-5"], {"lr": ("1e-5",)}),
-        (["lr=1", "max-epoch=2,3"], {"lr": ("1",), "max-epoch": ("2", "3")}),
-    ],
-)
-def test_parse(words, parsed):
-    assert grid.parse(words) == parsed
 
 
 @pytest.mark.parametrize(
@@ -43,7 +29,7 @@ def test_parse(words, parsed):
 )
 def test_invalid_grids_raise(words, facts):
     with pytest.raises(UserError) as caught:
-        grid.parse(words)
+        recipes.parse_grid(words)
     assert all(fact in str(caught.value) for fact in ["--grid", *facts])
 
 
@@ -57,7 +43,7 @@ def test_repeated_options_are_joined_and_replace_the_variable():
 
 def test_every_combination_is_named_after_its_differences_from_the_recipe(here):
     values = {"lr": ("1e-3", "0.0001"), "dropout": ("0.1", "0.2")}
-    found = grid.variants("arm", recipes.load("quick.txt", ["--clip-norm", "1"]), values)
+    found = recipes.variants("arm", recipes.load("quick.txt", ["--clip-norm", "1"]), values)
     # The recipe contains --lr 1e-4 and no --dropout.
     assert [arm for arm, _ in found] == [
         "arm,dropout=0.1,lr=1e-3",
@@ -68,7 +54,7 @@ def test_every_combination_is_named_after_its_differences_from_the_recipe(here):
     assert [recipe.value("--lr") for _, recipe in found] == ["1e-3", "1e-3", "1e-4", "1e-4"]
     assert [recipe.value("--dropout") for _, recipe in found] == ["0.1", "0.2", "0.1", "0.2"]
     assert {recipe.value("--clip-norm") for _, recipe in found} == {"1"}
-    assert grid.variants("arm", recipes.load("quick.txt"), {}) == [("arm", recipes.load("quick.txt"))]
+    assert recipes.variants("arm", recipes.load("quick.txt"), {}) == [("arm", recipes.load("quick.txt"))]
 
 
 def test_each_setting_of_a_grid_is_trained_in_its_folder(sweep, starts):
@@ -102,11 +88,3 @@ def test_a_larger_grid_and_the_recipe_alone_skip_the_finished_runs(sweep, starts
     assert (code, out.count("finished (skipped)")) == (0, 1)
     assert len(starts("runs/fairseq/random/seed1")) == 1
     assert "setting" not in out
-
-
-def test_each_setting_has_its_own_number_of_epochs(sweep):
-    code, out, _ = sweep(*RANDOM, "--grid", "max-epoch=2,3")
-    assert code == 0
-    assert "random/seed1  epoch 2/2" in out
-    assert "max-epoch=3/random/seed1  epoch 3/3" in out
-    assert table(out)[-1][3:6] == ["finished", "3", "80"]

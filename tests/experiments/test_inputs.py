@@ -7,13 +7,9 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs.checkpoints import Resolved
 from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support.labelled_files import write_csv
 
 SUBSETS = ["train", "valid", "test"]
-
-
-def test_files_of_a_classification_folder(here):
-    files = inputs.classification_files(here / "bin", SUBSETS)
-    assert sorted(files) == sorted(str(p.relative_to(here / "bin")) for p in (here / "bin").rglob("*.*"))
 
 
 def test_missing_files_are_listed(here):
@@ -23,10 +19,6 @@ def test_missing_files_are_listed(here):
         inputs.classification_files(here / "bin", SUBSETS)
     with pytest.raises(UserError, match=r"bim: .*--data"):
         inputs.classification_files(here / "bim", SUBSETS)
-
-
-def test_files_of_a_language_model_folder(here):
-    assert inputs.masked_lm_files(here / "bin/input0", ["train"]) == ["dict.txt", "train.bin", "train.idx"]
     with pytest.raises(UserError, match=r"bin: .*\bdict\.txt"):
         inputs.masked_lm_files(here / "bin", ["train"])
     with pytest.raises(UserError, match=r"a:b: .*':'"):
@@ -34,8 +26,8 @@ def test_files_of_a_language_model_folder(here):
 
 
 def test_the_majority_class_of_each_subset(tmp_path):
-    rows = [f"{'neg' if i % 50 else 'pos'} review {i},{'neg' if i % 50 else 'pos'}" for i in range(200)]
-    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    rows = [(f"review {i}", "neg" if i % 50 else "pos") for i in range(200)]
+    write_csv(tmp_path / "a.csv", rows)
     words = ["--valid", "50", "--test", "40", "--out", str(tmp_path / "data")]
     assert preprocess(["prepare", str(tmp_path / "a.csv"), *words]) == 0
     classes = inputs.class_names(tmp_path / "data/label/dict.txt")
@@ -50,7 +42,6 @@ def test_the_majority_class_of_each_subset(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fact"),
     [("1 900\n0\n", "line 2: '0'"), ("1 900\nmadeupword0000 0\n", ": 1 "), ("", ": 0 ")],
-    ids=["malformed line", "one class", "empty"],
 )
 def test_invalid_label_dictionaries_raise(here, text, fact):
     path = here / "bin/label/dict.txt"
@@ -79,35 +70,14 @@ def test_data_that_differ_from_their_recorded_checksum_raise(here):
         inputs.fingerprint_data(data, files)
 
 
-@pytest.fixture
-def shards(here):
-    """A folder of binarized text in three shards, with the checksums recorded by preprocess."""
-    data = here / "shards"
+def test_files_of_shards(tmp_path):
     for number in range(3):
-        (data / f"shard{number}").mkdir(parents=True)
+        (tmp_path / f"shard{number}").mkdir()
         valid = ["valid.bin", "valid.idx"] if number == 0 else []
         for name in ["dict.txt", "train.bin", "train.idx", *valid]:
-            (data / f"shard{number}" / name).write_text(f"{number} {name}")
-    names = inputs.masked_lm_files(data, ["train", "valid"])
-    digests = inputs.fingerprint_data(data, names)["sha256"]
-    (data / "preprocess.json").write_text(json.dumps({"files": digests}))
-    return data
-
-
-def test_files_of_shards(shards):
-    names = inputs.masked_lm_files(shards, ["train", "valid"])
-    assert sorted(names) == sorted(path.relative_to(shards).as_posix() for path in shards.glob("*/*"))
-    (shards / "shard2/train.idx").unlink()
-    with pytest.raises(UserError, match=r"shards: .*shard2/train\.idx"):
-        inputs.masked_lm_files(shards, ["train", "valid"])
-
-
-def test_only_the_first_shard_is_hashed_at_the_start(shards, monkeypatch):
-    names = inputs.masked_lm_files(shards, ["train", "valid"])
-    before = inputs.fingerprint_data(shards, names)
-    hashed = []
-    monkeypatch.setattr(
-        inputs, "sha256", lambda path: hashed.append(path) or before["sha256"][f"shard0/{path.name}"]
-    )
-    assert inputs.fingerprint_data(shards, names) == before
-    assert {path.parent.name for path in hashed} == {"shard0"}
+            (tmp_path / f"shard{number}" / name).touch()
+    names = inputs.masked_lm_files(tmp_path, ["train", "valid"])
+    assert sorted(names) == sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*"))
+    (tmp_path / "shard2/train.idx").unlink()
+    with pytest.raises(UserError, match=r"shard2/train\.idx"):
+        inputs.masked_lm_files(tmp_path, ["train", "valid"])

@@ -9,6 +9,7 @@ from roberta_small.eval.model import open_model
 from roberta_small.experiments.inputs.keep import keep_inputs
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import tiny_tokenizers
+from tests.support.labelled_files import texts, write_csv
 from tests.support.tiny_runs import make_data, make_run
 
 TEXTS = ["un livre magnifique", "l’ennui de l’été", ""]
@@ -39,14 +40,10 @@ def test_pairs_are_still_pairs(tmp_path):
 
 def test_a_transformers_tokenizer_is_kept(tmp_path):
     folder = tiny_tokenizers.FAMILIES["camembert"](tmp_path / "camembert")
-    lines = "".join(f"{text},{i % 2}\n" for i, text in enumerate(tiny_tokenizers.lines(60)))
-    (tmp_path / "reviews.csv").write_text("text,label\n" + lines)
-    words = [str(tmp_path / "reviews.csv"), "--tokenizer", str(folder), "--out", str(tmp_path / "data")]
-    assert preprocess(["prepare", *words]) == 0
+    path = write_csv(tmp_path / "reviews.csv", [(text, i % 2) for i, text in enumerate(texts())])
+    assert preprocess(["prepare", path, "--tokenizer", str(folder), "--out", str(tmp_path / "data")]) == 0
     keep_inputs(tmp_path / "data", tmp_path / "run")
-    kept = {
-        str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()
-    }
+    kept = {path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*.*")}
     assert {"inputs/input0/dict.txt", "inputs/label/dict.txt", "inputs/preprocess.json"} <= kept
     assert "inputs/tokenizer/tokenizer_config.json" in kept
     assert not [name for name in kept if name.endswith((".bin", ".idx"))]

@@ -23,16 +23,8 @@ def run(tmp_path):
 
 
 def write(run, status, **changes):
-    keys = {
-        "schema": 1,
-        "status": status,
-        "arm": "fairseq",
-        "init": "random",
-        "seed": 1,
-        "recipe": "test",
-        "command": [],
-    }
-    manifest.write(run.folder, keys | IDENTITY | changes)
+    keys = {"schema": 1, "status": status, "arm": "fairseq", "init": "random", "seed": 1}
+    manifest.write(run.folder, keys | {"recipe": "test", "command": []} | IDENTITY | changes)
 
 
 def checkpoint(path, text="weights"):
@@ -54,13 +46,6 @@ def test_a_run_with_the_former_name_of_its_method_keeps_it(tmp_path, arm, former
     write(old, "finished", arm=former)
     assert run_below(tmp_path, arm, "random", 1) == old
     assert run_below(tmp_path, arm, "random", 2).arm == arm
-
-
-def test_an_empty_folder_is_a_new_run(run):
-    assert inspect(run).state is State.NEW
-    run.folder.mkdir(parents=True)
-    (run.folder / ".lock").touch()
-    assert inspect(run).state is State.NEW
 
 
 def test_a_run_that_another_launcher_starts_meanwhile_is_a_run(run, monkeypatch):
@@ -117,42 +102,18 @@ VALID = '2026-01-02 03:04:05 | INFO | valid | {"epoch": 1, "valid_loss": "1", "v
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("status", "changes", "name", "content"),
     [
-        OTHER_FLAGS,
-        {"data": {"path": "old", "sha256": {"dict.txt": "0b"}}},
-        {"checkpoint": {"path": "a.pt", "sha256": "0c"}},
+        *((status, OTHER_FLAGS, "train.log", "") for status in ("finished", "interrupted", "running")),
+        ("failed", {"seed": 2}, "train.log", ""),
+        ("failed", OTHER_FLAGS, "train.log", INNER),
+        ("failed", OTHER_FLAGS, "train.log", VALID),
+        ("failed", OTHER_FLAGS, "checkpoint_last.pt", "truncated"),
+        ("failed", OTHER_FLAGS, "trainer/checkpoint-12/trainer_state.json", "{}"),
     ],
 )
-def test_another_run_that_failed_without_an_update_is_replaced(run, changes):
-    write(run, "failed", **changes)
-    (run.folder / "train.log").write_text("RuntimeError: out of memory\n")
-    planned = inspect(run)
-    assert (planned.state, planned.replaces) == (State.NEW, True)
-    assert "replaces" in planned.action
-
-
-@pytest.mark.parametrize(
-    ("status", "changes"),
-    [*((status, OTHER_FLAGS) for status in ("finished", "interrupted", "running")), ("failed", {"seed": 2})],
-)
-def test_another_run_that_has_not_failed_or_of_another_name_is_not_replaced(run, status, changes):
+def test_another_run_that_may_have_updates_is_not_replaced(run, status, changes, name, content):
     write(run, status, **changes)
-    with pytest.raises(UserError):
-        inspect(run)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("train.log", INNER),
-        ("train.log", VALID),
-        ("checkpoint_last.pt", "truncated"),
-        ("trainer/checkpoint-12/trainer_state.json", "{}"),
-    ],
-)
-def test_another_run_that_failed_with_an_update_is_not_replaced(run, name, content):
-    write(run, "failed", **OTHER_FLAGS)
     (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
     (run.folder / name).write_text(content)
     with pytest.raises(UserError):

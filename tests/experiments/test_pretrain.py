@@ -55,7 +55,6 @@ def test_only_flags_of_the_schedule_are_added(schedule, flags):
         ((*WORDS, "--warmup-updates", "611"), 5_000_000, ["--tokens 5000000", "--warmup-updates 611"]),
         (("--max-tokens", "99"), 100, ["--tokens", "--batch-size"]),
     ],
-    ids=["no length", "two lengths", "too few updates", "no batch size"],
 )
 def test_invalid_lengths_raise(words, tokens, facts):
     with pytest.raises(UserError) as caught:

@@ -11,59 +11,65 @@ from roberta_small.experiments import provenance
 from roberta_small.experiments.provenance import Gpu
 
 
-def test_threads_per_run(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
+@pytest.fixture
+def pretend(monkeypatch):
+    """Set what the machine has: cores, memory in GB, GPUs and OMP_NUM_THREADS."""
+
+    def change(cores, memory, gpus=(), threads=""):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        monkeypatch.setattr(provenance, "usable_cores", lambda: cores)
+        monkeypatch.setattr(provenance, "_memory_bytes", lambda: memory << 30)
+        monkeypatch.setattr(provenance, "_gpus", lambda: tuple(gpus))
+
+    return change
+
+
+def test_threads_per_run(pretend):
+    pretend(8, 128)
     assert provenance.machine("cpu", jobs=3, runs=6) == provenance.Machine((), threads=2, slots=3)
     assert provenance.machine("cpu", jobs=16, runs=16).threads == 1
     assert provenance.machine("cpu", jobs=16, runs=2) == provenance.Machine((), threads=4, slots=2)
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert provenance.machine("cpu", processes=4).threads == 2
+    pretend(8, 128, threads="5")
     assert provenance.machine("cpu", jobs=3, runs=6).threads == 5
 
 
 @pytest.mark.parametrize(
-    ("cores", "gigabytes", "threads", "runs", "slots"),
-    [(2, 24, "", 6, 2), (2, 24, "2", 6, 1), (64, 24, "", 6, 6), (64, 10, "", 6, 3), (1, 1, "", 6, 1)],
-    ids=["one per core", "OMP_NUM_THREADS", "at most the runs", "limited by memory", "at least one"],
+    ("cores", "memory", "threads", "weights", "slots"),
+    [
+        (2, 24, "", 0, 2),  # one per core
+        (2, 24, "2", 0, 1),
+        (64, 24, "", 0, 6),  # at most the runs
+        (64, 10, "", 0, 3),  # limited by memory
+        (1, 1, "", 0, 1),  # at least one
+        (16, 24, "", 1, 2),  # large models
+        (16, 24, "", 4, 1),
+    ],
 )
-def test_concurrent_runs_follow_from_the_machine(monkeypatch, cores, gigabytes, threads, runs, slots):
-    monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr(provenance, "usable_cores", lambda: cores)
-    monkeypatch.setattr(provenance, "_memory_bytes", lambda: gigabytes << 30)
-    assert provenance.machine("cpu", jobs=None, runs=runs).slots == slots
+def test_concurrent_runs_follow_from_the_machine(pretend, cores, memory, threads, weights, slots):
+    pretend(cores, memory, threads=threads)
+    found = provenance.machine("cpu", jobs=None, runs=6, checkpoint_bytes=weights << 30)
+    assert found.slots == slots
 
 
 @pytest.mark.parametrize(
-    ("gigabytes", "cores", "processes", "slots"),
-    [(80, 16, 1, 8), (17, 16, 1, 4), (6, 16, 1, 2), (80, 5, 1, 5), (80, 1, 1, 2), (80, 16, 2, 1)],
-    ids=["several per GPU", "its memory", "little memory", "cores", "one core", "processes"],
+    ("memory", "exclusive", "cores", "processes", "weights", "slots"),
+    [
+        (80, False, 16, 1, 0, 8),  # several per GPU
+        (17, False, 16, 1, 0, 4),
+        (6, False, 16, 1, 0, 2),  # little memory
+        (80, False, 5, 1, 0, 5),
+        (80, False, 1, 1, 0, 2),
+        (80, False, 16, 2, 0, 1),  # a run on both GPUs
+        (80, False, 16, 1, 4, 3),  # large models
+        (80, True, 16, 1, 0, 2),
+    ],
 )
-def test_small_runs_share_a_gpu(monkeypatch, gigabytes, cores, processes, slots):
-    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", gigabytes << 30), Gpu("B", gigabytes << 30)))
-    monkeypatch.setattr(provenance, "usable_cores", lambda: cores)
-    monkeypatch.setattr(provenance, "_memory_bytes", lambda: 128 << 30)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert provenance.machine("auto", jobs=None, runs=9, processes=processes).slots == slots
-    assert provenance.machine("auto", jobs=4, runs=6).slots == 4
-
-
-@pytest.mark.parametrize(("gigabytes_of_weights", "cpu", "gpu"), [(0.1, 6, 4), (1, 2, 4), (4, 1, 2)])
-def test_runs_of_large_models_need_more_memory(monkeypatch, gigabytes_of_weights, cpu, gpu):
-    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", 80 << 30),))
-    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for device, memory, slots in (("cpu", 24, cpu), ("cuda", 128, gpu)):
-        monkeypatch.setattr(provenance, "_memory_bytes", lambda memory=memory: memory << 30)
-        weights = int(gigabytes_of_weights * (1 << 30))
-        assert provenance.machine(device, jobs=None, runs=6, checkpoint_bytes=weights).slots == slots
-
-
-def test_a_gpu_in_exclusive_mode_has_one_run(monkeypatch):
-    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", 80 << 30, exclusive=True),) * 2)
-    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
-    monkeypatch.setattr(provenance, "_memory_bytes", lambda: 128 << 30)
-    assert provenance.machine("auto", jobs=None, runs=6).slots == 2
-    assert provenance.machine("auto", jobs=4, runs=6).slots == 4  # with CUDA's MPS, they can share it
+def test_small_runs_share_a_gpu(pretend, memory, exclusive, cores, processes, weights, slots):
+    pretend(cores, 128, [Gpu("A", memory << 30, exclusive=exclusive)] * 2)
+    words = {"processes": processes, "checkpoint_bytes": weights << 30}
+    assert provenance.machine("auto", jobs=None, runs=9, **words).slots == slots
+    assert provenance.machine("auto", jobs=4, runs=6).slots == 4  # in exclusive mode, with CUDA's MPS
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["NVIDIA", "AMD"])
@@ -100,21 +106,6 @@ def test_a_gpu_that_cannot_be_used_is_an_error(monkeypatch):
     assert provenance.machine("cpu").cpu
 
 
-def test_each_run_gets_one_gpu(monkeypatch):
-    assert provenance.machine("cpu").visible_gpu(0) == ""
-    machine = provenance.Machine(("A", "B"), threads=1)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [machine.visible_gpu(slot) for slot in range(3)] == ["0", "1", "0"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert [machine.visible_gpu(slot) for slot in range(3)] == ["3", "5", "3"]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
-def test_device_cuda_without_a_gpu_raises():
-    with pytest.raises(UserError, match="--device cuda"):
-        provenance.machine("cuda")
-
-
 @pytest.mark.parametrize(
     ("cpuinfo", "name"),
     [
@@ -146,12 +137,17 @@ def test_git_commit(monkeypatch, tmp_path):
     assert provenance.static(provenance.Machine((), 1), [])["git_commit"] is None
 
 
-def test_processes_of_a_run_share_threads_and_gpus(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
-    assert provenance.machine("cpu", processes=4).threads == 2
-    monkeypatch.setattr(provenance, "_gpus", lambda: (Gpu("A", 1), Gpu("B", 1), Gpu("C", 1)))
+def test_each_run_gets_a_gpu_for_each_of_its_processes(pretend, monkeypatch):
+    pretend(8, 128)
+    assert provenance.machine("cpu").visible_gpu(0) == ""
+    with pytest.raises(UserError, match="--device cuda"):
+        provenance.machine("cuda")
+    machine = provenance.Machine(("A", "B"), threads=1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert [machine.visible_gpu(slot) for slot in range(3)] == ["3", "5", "3"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert [machine.visible_gpu(slot) for slot in range(3)] == ["0", "1", "0"]
+    pretend(8, 128, [Gpu(name, 1) for name in "ABC"])
     assert provenance.machine("auto", processes=2).visible_gpu(0) == "0,1"
     with pytest.raises(UserError, match=r"--processes 4: .*3 GPU"):
         provenance.machine("auto", processes=4)

@@ -9,26 +9,10 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 
-# The published command line with the changes listed in the recipe file.
-PUBLISHED = """
---task sentence_classification --criterion sentence_classification --arch roberta_small
---init-token 0 --separator-token 2 --max-positions 256 --shorten-method truncate
---batch-size 8 --update-freq 1 --max-epoch 5 --max-update 1125 --total-num-update 1125 --warmup-updates 67
---lr 1e-5 --lr-scheduler polynomial_decay --optimizer fused_adam --adam-betas (0.9,_0.98) --adam-eps 1e-8
---weight-decay 0.01 --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric
---valid-subset valid,test --no-epoch-checkpoints --precision auto --encoder packed --clip-norm 0
---batch-size-valid 64 --max-tokens-valid 4096
-"""
-
 
 def write(path, text):
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return str(path)
-
-
-def test_reference_has_the_flags_of_the_published_command():
-    published = [word.replace("_0.98", " 0.98") for word in PUBLISHED.split()]
-    assert run_length.resolve(recipes.load("reference"), 1800).flags == flags_of(published)
 
 
 def test_all_recipes_of_the_project_load():
@@ -84,28 +68,21 @@ def test_a_malformed_recipe_raises_with_file_and_line(tmp_path, text, facts):
     assert all(fact in str(caught.value) for fact in [path, *facts])
 
 
-@pytest.mark.parametrize(
-    ("extra", "facts"),
-    [
-        (["--save-dir", "x"], ["--save-dir", "--out"]),
-        (["--reset-meters"], ["--reset-meters"]),
-        (["x"], ["'x'"]),
-    ],
-)
-def test_reserved_flags_and_other_words_after_the_dashes_raise(extra, facts):
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize(("extra", "match"), [(["--save-dir", "x"], "--save-dir.*--out"), (["x"], "'x'")])
+def test_reserved_flags_and_other_words_after_the_dashes_raise(extra, match):
+    with pytest.raises(UserError, match=f"after --: .*{match}"):
         recipes.load("reference", extra)
-    assert all(fact in str(caught.value) for fact in ["after --", *facts])
 
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 RUNS = RESULTS / "first-weights" / "runs.tar.xz"
 
 
-def test_tuned_has_the_flags_of_its_recorded_runs():
-    flags = run_length.resolve(recipes.load("tuned"), 1800).flags
-    contents = [json.loads(path.read_text()) for path in archive.opened(RUNS).glob("tuned/*/*/manifest.json")]
-    recorded = [flags_of(content["recipe_flags"]) for content in contents if content["recipe"] == "tuned"]
+@pytest.mark.parametrize("name", ["reference", "tuned"])
+def test_a_recipe_has_the_flags_of_its_recorded_runs(name):
+    flags = run_length.resolve(recipes.load(name), 1800).flags
+    contents = [json.loads(path.read_text()) for path in archive.opened(RUNS).rglob("manifest.json")]
+    recorded = [flags_of(content["recipe_flags"]) for content in contents if content["recipe"] == name]
     assert any(set(flags.items()) <= set(run.items()) for run in recorded)
 
 
@@ -113,9 +90,7 @@ def test_causal_roberta_pretrain_has_the_optimization_of_pretrain():
     """Required for a comparison of the two objectives."""
     own, other = recipes.load("causal-roberta-pretrain").flags, recipes.load("pretrain").flags
     differ = {flag for flag in own.keys() | other.keys() if own.get(flag) != other.get(flag)}
-    assert differ == {
-        *("--task", "--criterion", "--arch", "--bag-of-words", "--mask-prob", "--encoder"),
-    }
+    assert differ == {"--task", "--criterion", "--arch", "--bag-of-words", "--mask-prob", "--encoder"}
 
 
 def test_a_base_is_inherited_replaced_and_extended(tmp_path):
@@ -147,11 +122,8 @@ def test_sections_are_of_what_a_run_starts_from(tmp_path):
     assert (pretrained.value("--lr"), pretrained.number("--batch-size")) == ("5e-5", 16)
     assert recipes.load(path, ["--lr", "1"], "pretrained").value("--lr") == "1"
     assert set(recipes.places(path)) == {"--lr", "--max-epoch", "--min-updates", "--batch-size"}
-
-
-def test_a_recipe_inherits_the_sections_of_its_base(tmp_path):
-    write(tmp_path / "base.txt", SECTIONED)
-    path = write(tmp_path / "mine.txt", "--base base.txt\n--dropout 0\n[pretrained]\n--batch-size 4\n")
+    own = "--base mine.txt\n--dropout 0\n[pretrained]\n--batch-size 4\n"
+    path = write(tmp_path / "own.txt", own)
     pretrained = recipes.load(path, start="pretrained")
     assert [pretrained.value(flag) for flag in ("--lr", "--batch-size", "--dropout")] == ["5e-5", "4", "0"]
     assert recipes.load(path).value("--batch-size") is None

@@ -10,36 +10,10 @@ from roberta_small.experiments.train import train
 from tests.support.parsed import pretrain_settings, train_settings
 
 
-def test_defaults():
-    settings = train_settings([], {"RS_DATA": "bin", "RS_PRETRAINED": "a.pt"})
-    assert settings.given == {"random": None, "pretrained": Path("a.pt")}
-    assert settings.seeds == (1, 2, 3)
-    assert (settings.arm, settings.recipe, settings.out, settings.jobs) == (
-        "fairseq",
-        "reference",
-        Path("runs"),
-        None,
-    )
-    assert settings.passthrough == ()
-
-
-def test_an_option_replaces_its_variable():
-    environ = {"RS_DATA": "bin", "RS_SEEDS": "1 2", "RS_INITS": "random", "RS_JOBS": "2"}
-    settings = train_settings(["--seeds", "7", "8", "--jobs", "3"], environ)
-    assert settings.seeds == (7, 8)
-    assert settings.jobs == 3
-    assert settings.given == {"random": None}
-
-
-def test_words_after_the_dashes_are_passed_through():
-    settings = train_settings(["--data", "bin", "--inits", "random", "--", "--lr", "1", "--", "x"], {})
-    assert settings.passthrough == ("--lr", "1", "--", "x")
-
-
 def test_hyperparameters_are_flags_of_the_recipe():
     options = "--lr 1e-4 --epochs 7 --batch-size 16 --max-length 128 --layers 2"
-    words = [*options.split(), "--", "--dropout", "0"]
-    given = "--lr 1e-4 --max-epoch 7 --batch-size 16 --max-positions 128 --encoder-layers 2 --dropout 0"
+    words = [*options.split(), "--", "--dropout", "0", "--", "x"]
+    given = "--lr 1e-4 --max-epoch 7 --batch-size 16 --max-positions 128 --encoder-layers 2 --dropout 0 -- x"
     settings = train_settings(["--data", "bin", "--inits", "random", *words], {})
     assert settings.passthrough == tuple(given.split())
 
@@ -144,10 +118,7 @@ def test_data_with_the_same_dictionary_use_the_shipped_checkpoint(trained):
     assert initial(trained) == ({"random": None, "pretrained": weights}, ())
     found, _ = initial(trained, "--inits", "pretrained", "random")
     assert list(found.items()) == [("pretrained", weights), ("random", None)]
-
-
-def test_without_weights_there_is_no_shipped_checkpoint(trained):
-    (trained / "pretrained" / "fr" / "model.safetensors").unlink()
+    weights.unlink()
     assert inputs.shipped_for(trained / "data") is None
     assert initial(trained) == ({"random": None}, ())
     with pytest.raises(UserError, match="--pretrained"):
@@ -166,25 +137,20 @@ def test_data_with_another_dictionary_require_a_checkpoint(trained):
 
 
 @pytest.mark.parametrize(
-    ("word", "fact"),
-    [("--dropout", "-- --dropout VALUE"), ("--learning-rate", "write --lr"), ("--sedes", "--seeds")],
+    ("words", "facts"),
+    [
+        ("train --dropout", ["-- --dropout VALUE"]),
+        ("train --learning-rate", ["write --lr"]),
+        ("train --sedes", ["--seeds"]),
+        ("pretrain --out o --epochs", ["-- --max-epoch VALUE"]),
+        ("pretrain --out o --learning-rate", ["-- --lr VALUE"]),
+        ("train --method tfidf --epochs", ["--epochs", "tfidf has no such hyperparameter"]),
+        ("trian --lr", ["train"]),
+    ],
 )
-def test_an_unknown_option_is_answered_with_what_to_write(capsys, word, fact):
-    assert main(["train", "--data", "bin", word, "1"]) == 2
+def test_an_unknown_option_is_answered_with_what_to_write(capsys, words, facts):
+    command, *rest = words.split()
+    assert main([command, "--data", "bin", *rest, "1"]) == 2
     error = capsys.readouterr().err
-    assert fact in error
+    assert all(fact in error for fact in facts)
     assert "--slurm" not in error.splitlines()[-1]
-
-
-def test_hints_of_pretrain(capsys):
-    for word, flag in (("--lr", "--lr"), ("--epochs", "--max-epoch"), ("--learning-rate", "--lr")):
-        assert main(["pretrain", "--data", "bin", "--out", "o", word, "1"]) == 2
-        assert f"-- {flag} VALUE" in capsys.readouterr().err
-
-
-def test_a_method_without_hyperparameters_says_so(capsys):
-    for flag in ("--epochs", "--learning-rate", "--dropout"):
-        assert main(["train", "--method", "tfidf", "--data", "bin", flag, "1"]) == 2
-        error = capsys.readouterr().err
-        assert flag in error
-        assert "tfidf has no such hyperparameter" in error

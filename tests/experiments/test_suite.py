@@ -11,6 +11,7 @@ from roberta_small.experiments import execute
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs import files as inputs
 from tests.support import fake_trainer
+from tests.support.tiny_runs import write_texts
 
 DATA = ("--data", "books=bin", "films=bin2")
 
@@ -55,10 +56,8 @@ def test_a_variable_names_several_data_sets(suite, monkeypatch):
     monkeypatch.setenv("RS_DATA", "books=my data")
     assert suite("--inits", "random", "--out", "two")[0] == 0
     assert list(data_sets("two")) == ["books"]
-
-
-def test_a_folder_with_an_equals_sign_is_a_path(suite):
-    shutil.copytree("bin", "lr=1")
+    monkeypatch.delenv("RS_DATA")
+    shutil.copytree("bin", "lr=1")  # a path
     assert suite("--data", "lr=1", "--inits", "random")[0] == 0
     assert Path("runs/fairseq/random/seed1").is_dir()
     assert "a/lr=2" in suite("--data", "a/lr=2", "--inits", "random")[2]
@@ -131,10 +130,7 @@ def test_a_limited_launcher_begins_with_the_run_of_its_task(suite, status, monke
 def test_tfidf_trains_on_several_folders_of_text(here, capfd):
     for name in ("a", "b"):
         Path(name).mkdir()
-        for split in ("train", "valid", "test"):
-            texts = [f"{'bon' if i % 2 else 'nul'} {name} {i}" for i in range(8)]
-            Path(name, f"{split}.input0").write_text("\n".join(texts) + "\n")
-            Path(name, f"{split}.label").write_text("\n".join(str(i % 2) for i in range(8)) + "\n")
+        write_texts(Path(name), {"train": 8, "valid": 8, "test": 8})
     words = ["train", "--method", "tfidf", "--text", "a=a", "b=b"]
     assert main([*words, "--dry-run"]) == 0
     assert capfd.readouterr().out.count("train --method tfidf") == 2

@@ -1,15 +1,11 @@
 import contextlib
 import errno
-import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,7 @@ import pytest
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
-from roberta_small.experiments import execute, provenance
+from roberta_small.experiments import execute
 from tests.support import fake_trainer, preloaded
 from tests.support.signals import restore_defaults
 
@@ -38,8 +34,6 @@ def test_all_runs_finish_with_their_manifests(sweep, starts, here, monkeypatch):
             assert (content["arm"], content["init"], content["seed"]) == ("fairseq", init, seed)
             assert content["recipe"] == "quick"
             assert len(content["data"]["sha256"]) == 14
-            assert content["seconds"] > 0
-            assert content["started"] <= content["ended"]
             command = content["command"]
             assert command[:2] == ["fairseq-train", "bin"]
             assert command[command.index("--save-dir") + 1] == str(run)
@@ -55,7 +49,6 @@ def test_all_runs_finish_with_their_manifests(sweep, starts, here, monkeypatch):
                 "CUDA_VISIBLE_DEVICES": "",
             }
     assert out.count("new") == 4
-    assert out.count("70") >= 4
 
 
 def test_the_manifest_records_what_a_run_took(sweep):
@@ -68,17 +61,6 @@ def test_the_manifest_records_what_a_run_took(sweep):
     manifest.write(RUN1, content | {"status": "interrupted", "cpu_seconds": 1000.0})
     sweep(*words)
     assert manifest.read(RUN1)["cpu_seconds"] >= 1000
-
-
-def test_finished_runs_are_skipped(sweep, starts):
-    sweep(*RANDOM)
-    shutil.rmtree(RUN2)
-    code, out, _ = sweep(*RANDOM)
-    assert code == 0
-    assert "finished (skipped)" in out
-    assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)
-    assert sweep(*RANDOM)[0] == 0
-    assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)
 
 
 def test_a_failed_run_is_reported_and_the_others_finish(sweep, status):
@@ -161,17 +143,6 @@ def test_invalid_inputs_end_with_one_error_line_before_a_run_starts(sweep, words
     assert err.count("\n") == 1
     assert all(fact in err for fact in facts)
     assert not Path("runs").exists()
-
-
-def test_the_plan_says_what_is_different_on_a_gpu(sweep, monkeypatch):
-    monkeypatch.setattr(provenance, "_gpus", lambda: (provenance.Gpu("NVIDIA H100", 80 << 30),))
-    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
-    words = [*RANDOM, "--dry-run", "--device"]
-    size = ["--", "--max-tokens-valid", "4096"]
-    _, out, _ = sweep(*words, "cuda", *size)
-    assert "on 1 GPU (NVIDIA H100), 2 runs at a time" in out
-    assert "--max-tokens-valid 65536" in out
-    assert "--max-tokens-valid 65536" not in sweep(*words, "cpu", *size)[1]
 
 
 @contextlib.contextmanager
@@ -285,36 +256,18 @@ def test_after_kill_9_the_trainer_ends_and_the_run_resumes(sweep, starts, status
     assert status(RUN1) == "finished"
 
 
-def test_a_resumed_run_does_not_restore_the_initial_checkpoint(sweep, starts):
-    run = Path("runs/fairseq/pretrained/seed1")
-    words = ["--inits", "pretrained", "--pretrained", "model.pt", "--seeds", "1", "--", "--fail-seed", "1"]
-    assert sweep(*words)[0] == 1
-    (run / "checkpoint_last.pt").write_bytes(b"")
-    with zipfile.ZipFile(run / "checkpoint_best.pt", "w") as archive:
-        archive.writestr("epoch", "1")
-    out = sweep(*words)[1]
-    assert "resume" in out
-    assert "exit code 3" in out  # of --fail-seed: the trainer could read checkpoint_last.pt
-    first, second = (start["argv"] for start in starts(run))
-    assert "--restore-file" in first
-    assert not {"--restore-file", "--reset-optimizer", "--reset-dataloader", "--reset-meters"} & set(second)
-
-
 def test_a_run_without_an_intact_checkpoint_restarts(sweep):
-    assert sweep(*RANDOM, "--", "--fail-seed", "1")[0] == 1
+    assert sweep(*RANDOM)[0] == 0
+    (RUN1 / "checkpoint_best.pt").unlink()
     (RUN1 / "checkpoint_last.pt").write_bytes(b"PK truncated")
     (RUN1 / "tensorboard/valid").mkdir(parents=True)
     (RUN1 / "tensorboard/valid/events.out.tfevents.old").touch()
-    content = manifest.read(RUN1)
-    flags = content["recipe_flags"]
-    at = flags.index("--fail-seed")
-    manifest.write(RUN1, content | {"recipe_flags": flags[:at] + flags[at + 2 :]})
-    shutil.rmtree(RUN2)
+    manifest.write(RUN1, manifest.read(RUN1) | {"status": "interrupted"})
     code, out, _ = sweep(*RANDOM)
     assert code == 0
     assert "resume" not in out
     assert not (RUN1 / "tensorboard/valid/events.out.tfevents.old").exists()
-    assert "RuntimeError" not in (RUN1 / "train.log").read_text()
+    assert (RUN1 / "train.log").read_text().count('"valid_accuracy": "60.0"') == 1
 
 
 def test_jobs_run_at_the_same_time(sweep, status):
@@ -336,16 +289,6 @@ def test_two_launchers_divide_the_runs(sweep, starts, status):
         table = text[text.index("test accuracy") :]
         assert (table.count("finished"), table.count("64.00"), table.count("63.00")) == (2, 1, 1)
     assert f"process {process.pid})" in out
-
-
-def test_a_run_of_a_killed_launcher_is_resumed_by_the_other_one(starts, sweep, status):
-    with background("--jobs", "1", "--", "--hang-seed", "1") as process:
-        threading.Timer(1, process.kill).start()
-        code, out, _ = sweep(*RANDOM, "--jobs", "1", "--", "--hang-seed", "1")
-    assert code == 0
-    assert "waiting for 1 run" in out
-    assert (status(RUN1), status(RUN2)) == ("finished", "finished")
-    assert (len(starts(RUN1)), len(starts(RUN2))) == (2, 1)
 
 
 def test_a_run_that_fails_in_one_launcher_is_not_repeated_by_the_other(starts, sweep):
@@ -385,15 +328,12 @@ def test_a_limited_launcher_does_not_wait_for_long(sweep, here):
 def test_more_epochs_continue_a_finished_run(sweep, starts, status):
     """The next update follows the last one; a shorter run, or one with another rate, is still an error."""
     assert sweep(*RANDOM, "--seeds", "1")[0] == 0
-    manifest = json.loads((RUN1 / "manifest.json").read_text())
-    assert "continued" not in manifest
+    assert "continued" not in manifest.read(RUN1)
     (RUN1 / "predictions-test.jsonl").write_text("of the shorter run")
     code, out, _ = sweep(*RANDOM, "--seeds", "1", "--epochs", "4", "--dry-run")
-    assert code == 0
     assert (RUN1 / "predictions-test.jsonl").exists()
     assert "continue after epoch 2, update 20" in out
-    code, out, _ = sweep(*RANDOM, "--seeds", "1", "--epochs", "4")
-    assert code == 0
+    assert sweep(*RANDOM, "--seeds", "1", "--epochs", "4")[0] == 0
     assert status(RUN1) == "finished"
     assert not (RUN1 / "predictions-test.jsonl").exists()
     _, second = starts(RUN1)
@@ -401,8 +341,7 @@ def test_more_epochs_continue_a_finished_run(sweep, starts, status):
     assert second["argv"][second["argv"].index("--max-epoch") + 1] == "4"
     log = (RUN1 / "train.log").read_text()
     assert [int(epoch) for epoch in re.findall(r'\| valid \| {"epoch": (\d+)', log)] == [1, 2, 3, 4]
-    manifest = json.loads((RUN1 / "manifest.json").read_text())
-    assert manifest["continued"] == [["--max-epoch", "2"]]
+    assert manifest.read(RUN1)["continued"] == [["--max-epoch", "2"]]
     assert sweep(*RANDOM, "--seeds", "1", "--epochs", "4")[0] == 0  # finished
     assert len(starts(RUN1)) == 2
     for words in (["--epochs", "3"], ["--epochs", "5", "--lr", "1"]):
@@ -410,5 +349,4 @@ def test_more_epochs_continue_a_finished_run(sweep, starts, status):
         assert code == 1
         assert "another recipe" in error
     assert sweep(*RANDOM, "--seeds", "1", "--epochs", "5")[0] == 0
-    manifest = json.loads((RUN1 / "manifest.json").read_text())
-    assert manifest["continued"] == [["--max-epoch", "2"], ["--max-epoch", "4"]]
+    assert manifest.read(RUN1)["continued"] == [["--max-epoch", "2"], ["--max-epoch", "4"]]

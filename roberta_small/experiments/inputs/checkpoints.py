@@ -1,8 +1,7 @@
 """The checkpoint of an initialization: a fairseq checkpoint, or a Transformers model that is converted once.
 
-`resolve` finds a local fairseq checkpoint for what the user wrote: a file, a folder with a checkpoint, a
-folder of `save_pretrained`, or a name on the Hugging Face hub. A Transformers model is converted as by
-`roberta-small export fairseq`, into a folder of the cache that also contains dict.txt and the tokenizer:
+`resolve` finds it for what the user wrote: a file, a folder with a checkpoint, a folder of `save_pretrained`,
+or a name on the Hugging Face hub. A Transformers model is converted into a folder of the cache:
 
     CACHE/<SHA-256 of the source files>/{model.pt, dict.txt, tokenizer/, conversion.json}
 
@@ -50,10 +49,7 @@ TOP_LEVEL = "*/*"
 
 
 def written(text: str) -> Path:
-    """What the user wrote as a path; a folder with a fairseq checkpoint becomes that checkpoint's file.
-
-    `roberta_small_fr` is the name of the weights in the package.
-    """
+    """What the user wrote as a path; of a folder or shipped name with a fairseq checkpoint, its file."""
     path = Path(text)
     if text == SHIPPED_NAME and not path.exists():
         return find_checkpoint(SHIPPED) or SHIPPED
@@ -98,11 +94,7 @@ def resolve(given: Path, flag: str) -> Resolved:
 
 
 def require_convertible(given: Path, flag: str) -> None:
-    """Raise `UserError` if a model of Transformers cannot be represented in fairseq, by its config.json.
-
-    To be called before data are prepared, because it reads only this file. Of a model on the hub, the other
-    files are downloaded if it can be represented, so that a failure is reported early, too.
-    """
+    """Raise `UserError` if a model of Transformers cannot be represented in fairseq; loads one on the hub."""
     if (folder := transformers_folder(given)) is not None:
         _require_family(folder, str(given))
     elif _is_on_hub(given):
@@ -135,11 +127,7 @@ def flag_of(init: str) -> str:
 
 
 def resolve_all(inits: Mapping[str, Path | None], data: Path) -> dict[str, Resolved | None]:
-    """The checkpoint of each initialization; None for random weights.
-
-    Raises `UserError` as `resolve`, and for a converted model whose vocabulary is not that of the binarized
-    `data`.
-    """
+    """The checkpoint of each initialization; raises `UserError` as `resolve` and `require_dictionary`."""
     found = {init: None if given is None else resolve(given, flag_of(init)) for init, given in inits.items()}
     for checkpoint in found.values():
         if checkpoint is not None:
@@ -160,20 +148,14 @@ def transformers_folder(path: Path) -> Path | None:
 
 
 def tokenizer_source(given: Path, flag: str) -> str:
-    """The folder or hub name that has the tokenizer of the checkpoint `given`; nothing is converted.
-
-    Raises `UserError` if there is no such file or folder, and the path cannot be a hub name.
-    """
+    """The folder or hub name with the tokenizer of a checkpoint; raises `UserError` if there is neither."""
     if (folder := transformers_folder(given)) is not None:
         return shown_path(folder)
     return str(given) if _is_on_hub(given) else shown_path(_file(given, flag).parent)
 
 
 def _file(given: Path, flag: str) -> Path:
-    """The file of a fairseq checkpoint, which may be the only one in a folder.
-
-    Raises `UserError` for a path without a checkpoint, and for a folder with several.
-    """
+    """The fairseq checkpoint at a path or alone in a folder; raises `UserError` for none or several."""
     path = find_checkpoint(given) or given
     if path.is_dir():
         files = sorted(path.glob("*.pt"))
@@ -210,10 +192,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _downloaded(name: str, flag: str) -> Path:
-    """The files of a model on the hub, in Hugging Face's own cache.
-
-    Raises `UserError` if there are none, and before the weights are downloaded if they cannot be represented.
-    """
+    """The files of a model on the hub; raises `UserError` for none, and before the weights are downloaded."""
     with missing_package_is_reported():
         from huggingface_hub import snapshot_download
     print(f"{name}: loading from the Hugging Face hub", file=sys.stderr)  # without a network it retries

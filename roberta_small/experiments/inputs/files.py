@@ -98,10 +98,7 @@ def label_classes(data: Path) -> list[str]:
 
 
 def class_names(dictionary: Path) -> list[str]:
-    """The classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
-
-    Raises `UserError` for a malformed line and for fewer than two classes.
-    """
+    """The classes in a label dictionary; raises `UserError` for a malformed line or fewer than two."""
     names = []
     for number, line in enumerate(read_lines(dictionary), start=1):
         label, _, count = line.rpartition(" ")
@@ -144,10 +141,7 @@ def majorities(data: Path, subsets: Sequence[str], classes: Sequence[str]) -> di
 
 
 def labels_digest(data: Path) -> str | None:
-    """SHA-256 of the labels of the validation set, as lines; None if a folder does not contain them.
-
-    `data` is a data folder or its folder of line files.
-    """
+    """SHA-256 of the labels of valid below a data folder or its line files; None if there are none."""
     found = [path for path in (data / "valid.label", data / "text" / "valid.label") if path.is_file()]
     return sha256(found[0]) if found else None
 
@@ -188,11 +182,8 @@ def require_fairseq() -> None:
 def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
     """The manifest's `data`: the folder and the SHA-256 of its files.
 
-    For shards after the first, this is the checksum recorded by `preprocess`, so that the start-up time does
-    not grow with the number of shards; the plugin compares it with the file when it opens the shard
-    (`fairseq_plugin/tasks/datasets.py`).
-
-    Raises `UserError` if a file differs from the checksum recorded in the folder.
+    Raises `UserError` if a file differs from the checksum recorded in the folder. That of shards after the
+    first is not compared: the plugin does it when it opens the shard (`fairseq_plugin/tasks/datasets.py`).
     """
     recorded = recorded_checksums(data)
     later = tuple(f"{shard.name}/" for shard in shards_of(data)[1:])

@@ -101,10 +101,7 @@ class Source:
 
 
 def source(options: argparse.Namespace) -> Source:
-    """The source in the options of `add_data` and `add_options`; paths are relative to the working directory.
-
-    Raises `UserError` for a file that cannot be read, and for options of the preparation with a data folder.
-    """
+    """The source in the options; raises `UserError` for a file or an option that cannot be used with it."""
     given = options.data
     if not is_source(given):
         what = "is a data folder" if Path(given).exists() else "does not exist"
@@ -139,9 +136,8 @@ def source(options: argparse.Namespace) -> Source:
 def data_folder(source: Source, checkpoints: Mapping[str, Path] | None = None) -> Path:
     """The data folder of a source; a file is prepared, unless the same command has done it.
 
-    `checkpoints` are those of the initializations, by name: without --tokenizer the text gets the tokenizer
-    of the checkpoint. Prints what `roberta-small prepare` prints. Raises `UserError` as
-    `preprocess.dataset.prepare` does; then nothing is written.
+    Without --tokenizer, the text gets the tokenizer of the `checkpoints` of the initializations. Raises
+    `UserError` as `preprocess.dataset.prepare` does; then nothing is written.
     """
     if source.request is None:
         return Path(source.given)

@@ -17,7 +17,7 @@ from typing import Any
 from roberta_small.common.cli import SettingsParser, nearest
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import BEST_CHECKPOINT
-from roberta_small.experiments.settings import Settings
+from roberta_small.experiments.settings import Settings, SweepSettings
 from roberta_small.experiments.sweep import Sweep, Training
 
 
@@ -32,12 +32,11 @@ class Command:
 
 
 class Method(ABC):
-    """How runs are trained: four steps, each with the result of the one before, and what each run needs.
+    """How runs are trained, in four steps.
 
     Options are parsed (`settings`), data are prepared (`prepare`), the runs are planned (`sweep`), and
-    `experiments.execute` trains them: it locks each run folder, starts the process of `command`, writes the
-    manifest and shows the progress. Importing the module of a method must not import torch or fairseq, so
-    that `--help` stays fast.
+    `experiments.execute` locks each run folder and starts the process of `command`. Importing the module of
+    a method must not import torch or fairseq, so that `--help` stays fast.
     """
 
     name: str
@@ -51,32 +50,19 @@ class Method(ABC):
 
     @abstractmethod
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Add the method's options; may set its description and epilog.
-
-        Methods that train on binarized data use `experiments.settings.add_sweep`, others at least
-        `add_execution`.
-        """
+        """Add options, those of `experiments.settings.add_sweep` or at least of `add_execution`."""
 
     @abstractmethod
     def settings(self, options: argparse.Namespace) -> Settings:
-        """The values of the options; words after `--` are in `options.passthrough`. Writes nothing.
+        """The values of the options, with `options.passthrough`, the words after `--`. Raises `UserError`."""
 
-        Raises `UserError` for an invalid option.
-        """
-
-    @abstractmethod
     def prepare(self, settings: Any) -> Path:
-        """The folder that the runs read; a file that is given instead is prepared first.
-
-        `settings` is what `self.settings` returned, here and in `sweep`.
-        """
+        """The folder that the runs read; a file that is given instead is prepared first."""
+        return settings.prepare() if isinstance(settings, SweepSettings) else settings.data
 
     @abstractmethod
     def sweep(self, settings: Any, data: Path) -> Sweep:
-        """The runs on the folder that `prepare` returned. Writes nothing.
-
-        Raises `UserError` for whatever would stop a run after its start.
-        """
+        """The runs; writes nothing, and raises `UserError` for whatever would stop a run after its start."""
 
     @abstractmethod
     def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
@@ -123,10 +109,7 @@ def register(method: Method) -> None:
 
 
 def find(name: str) -> Method:
-    """The method with this name, or the object at `package.module:OBJECT`.
-
-    Raises `UserError` if there is none.
-    """
+    """The method of this name or at `package.module:OBJECT`; raises `UserError` if there is none."""
     entry = REGISTERED.get(name)
     if entry is None and ":" not in name:
         raise UserError(

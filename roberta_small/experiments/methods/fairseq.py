@@ -2,9 +2,7 @@
 
 A new run with an initial checkpoint gets `--restore-file` and resets everything but the weights. A resumed
 run gets neither flag: fairseq then loads checkpoint_last.pt from --save-dir with the optimizer, the number of
-updates, the state of the learning-rate schedule and the position in the data
-(`fairseq.checkpoint_utils.load_checkpoint`, `fairseq.trainer.Trainer.load_checkpoint`), and the schedule
-computes the learning rate from the flags of the recipe and the number of updates.
+updates and the position in the data, and computes the learning rate from the flags and that number.
 """
 
 from __future__ import annotations
@@ -126,10 +124,6 @@ class Fairseq(FairseqTrain):
     def settings(self, options: argparse.Namespace) -> SweepSettings:
         """The settings of the sweep."""
         return sweep_settings(options)
-
-    def prepare(self, settings: SweepSettings) -> Path:
-        """The data folder."""
-        return settings.prepare()
 
     def sweep(self, settings: SweepSettings, data: Path) -> Sweep:
         """The runs; flags that the user added are checked by fairseq's own parser."""

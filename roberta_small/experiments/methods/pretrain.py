@@ -43,8 +43,6 @@ MAX_COUNT = 10**18
 MODEL, DICTIONARY = "model.pt", "dict.txt"
 TEACHER, STUDENT = "teacher", "student.pt"
 """In the folder of a run with a teacher: its vectors, and the initial weights."""
-RECORD = "teacher.json"
-"""What is recorded of them."""
 DISTILLATION = "distillation"
 
 DESCRIPTION = """\
@@ -144,10 +142,6 @@ class Pretrain(FairseqTrain):
             processes=integer("--processes", options.processes, minimum=1),
         )
 
-    def prepare(self, settings: PretrainSettings) -> Path:
-        """The data folder, which has been binarized."""
-        return settings.data
-
     def sweep(self, settings: PretrainSettings, data: Path) -> Sweep:
         """The run, with its length in updates or hours."""
         inputs.require_fairseq()
@@ -229,7 +223,7 @@ class Pretrain(FairseqTrain):
         if sweep.settings.teacher is None or not self.real:
             return {}
         remedy = "delete the folder, and the teacher reads the text again"
-        return {"teacher_seconds": float(read_object(folder / TEACHER / RECORD, remedy)["seconds"])}
+        return {"teacher_seconds": float(read_object(folder / TEACHER / "teacher.json", remedy)["seconds"])}
 
 
 METHOD = Pretrain()
@@ -240,13 +234,10 @@ def with_budget(
 ) -> tuple[Recipe, list[str]]:
     """The recipe with a length of the training: `tokens`, `hours`, or --max-update of the recipe; and notes.
 
-    For tokens, the number of updates is rounded up. Adds --total-num-update and --warmup-updates
-    (`WARMUP_FRACTION` of the updates) if the schedule has them and the recipe does not set them. For hours,
-    the schedule is one over wall-clock time (`fairseq_plugin/training/time_budget.py`). `data` is the folder
-    of binarized text, to measure the texts of a distillation.
-
-    Raises `UserError` unless exactly one length is given, if the warm-up takes all updates, and for hours if
-    the recipe has flags of a schedule over updates.
+    Adds --total-num-update and --warmup-updates if the schedule has them and the recipe does not. For hours,
+    the schedule is one over wall-clock time (`fairseq_plugin/training/time_budget.py`). Raises `UserError`
+    unless exactly one length is given, if the warm-up takes all updates, and for hours if the recipe has
+    flags of a schedule over updates.
     """
     if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
         raise UserError(
@@ -333,10 +324,7 @@ def _size_of_text(data: Path, longest: int) -> tuple[int, int] | None:
 
 
 def parse_count(flag: str, text: str) -> int:
-    """Parse a positive integer, also written 5e6, 5_000_000 or 5M (k, M and G are powers of ten).
-
-    Raises `UserError` naming `flag` for other text.
-    """
+    """A positive integer, also as 5e6, 5_000_000 or 5M; raises `UserError` naming `flag` for other text."""
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kmg]?)", text.strip().lower())
     number = Decimal(match[1].replace("_", "")) * MULTIPLES[match[2]] if match else Decimal(0)
     if not (1 <= number < MAX_COUNT and number == number.to_integral_value()):

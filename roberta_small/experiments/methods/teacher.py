@@ -20,7 +20,6 @@ import logging
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,9 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq import options
 from fairseq.data import FairseqDataset
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.utils import set_torch_seed
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
@@ -46,7 +43,7 @@ from roberta_small.eval.network import Checkpoint, build_encoder, find_device
 from roberta_small.eval.precision import AUTO
 from roberta_small.eval.texts import TextInput, batches, pad
 from roberta_small.experiments.plan import newest_intact
-from roberta_small.experiments.recipe.fairseq_flags import parser_errors
+from roberta_small.experiments.recipe.fairseq_flags import configuration
 from roberta_small.experiments.sweep import Sweep, Training
 from roberta_small.fairseq_plugin.checkpoints.initialization import require_fit
 from roberta_small.fairseq_plugin.checkpoints.loading import bare_state, load_checkpoint
@@ -72,20 +69,12 @@ SHARED = 0.95
 
 
 def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> None:
-    """Write the teacher's vectors and the first student into the folder of a run, unless they are there.
-
-    Raises `UserError` as `open_teacher` and `write_vectors`.
-    """
+    """Write the teacher's vectors and the first student into the folder of a run, unless they are there."""
     settings, folder = sweep.settings, training.run.folder
     data = shards_of(sweep.data)
     logging.getLogger("roberta_small").setLevel(logging.WARNING)
     words = [os.pathsep.join(map(str, data)), *training.flags, "--seed", str(settings.seed)]
-    with (
-        parser_errors(lambda message: UserError(f"fairseq-train: {message}")),
-        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
-    ):
-        parser = options.get_training_parser()
-        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+    cfg = configuration(words, "fairseq-train")
     identity = {
         "teacher": training.identity["teacher"]["sha256"],
         "data": training.identity["data"]["sha256"],
@@ -211,9 +200,8 @@ def write_vectors(
 ) -> None:
     """Write the vectors of the splits into `folder`, and teacher.json when they are complete.
 
-    `identity` is what the vectors depend on: a folder with another one is an error. Shows the progress.
-    Raises `UserError` for a folder that belongs to another teacher or text, and for text that is longer than
-    the teacher's positions.
+    `identity` is what the vectors depend on. Raises `UserError` for a folder of another teacher or text, and
+    for text that is longer than the teacher's positions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record = _known(folder, identity) or {"identity": identity, "vectors": teacher.vectors, "shards": {}}
@@ -259,10 +247,7 @@ def write_vectors(
 
 
 def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """What is recorded of the vectors in a folder; None if there are none.
-
-    Raises `UserError` if they are those of another teacher or text.
-    """
+    """What is recorded of a folder's vectors, or None; raises `UserError` for another teacher or text."""
     path = next((folder / name for name in (RECORD, PENDING) if (folder / name).is_file()), None)
     if path is None:
         return None

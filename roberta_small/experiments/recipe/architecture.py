@@ -86,12 +86,10 @@ def fit(
 ) -> Fit:
     """Compare a recipe with the checkpoints of the inits.
 
-    `places` is that of `places_of`, `classes` are the names of the data's classes (none for pre-training),
-    `kind` is that of the labels (with numbers, `classes` is empty), `pairs` is whether the data are pairs of
-    texts, and `pools` whether the method has --pooling mean.
-
-    Raises `UserError` for a contradicting flag, a table of positions that is too short, and an architecture
-    that no flags can express.
+    `places` is that of `places_of`, `classes` are the names of the data's classes (none for pre-training and
+    numbers), `kind` is that of the labels, `pairs` is whether the data are pairs of texts, and `pools`
+    whether the method has --pooling mean. Raises `UserError` for a contradicting flag, a table of positions
+    that is too short, and an architecture that no flags can express.
     """
     found = {init: one for init, one in inits.items() if one is not None}
     if not found:

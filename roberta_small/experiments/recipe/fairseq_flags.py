@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
@@ -22,10 +22,7 @@ LM_WORKERS = 8
 
 
 def check(words: Sequence[str]) -> None:
-    """Raise `UserError` if fairseq-train with the plugin does not accept `words`.
-
-    `words` are all flags of a run, including those of the recipe. The error suggests the nearest flag.
-    """
+    """Raise `UserError`, with the nearest flag, if fairseq-train does not accept all `words` of a run."""
     try:
         from fairseq import options
 
@@ -34,8 +31,7 @@ def check(words: Sequence[str]) -> None:
         return  # fairseq itself cannot start; the log of the run shows the cause
     parser = options.get_training_parser()
     try:
-        with parser_errors(UserError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with parser_errors(UserError), warnings.catch_warnings(action="ignore"):
             options.parse_args_and_arch(parser, ["data", *words])
     except UserError as error:
         # The first parse has added the flags of task, model and criterion to the parser.
@@ -43,6 +39,19 @@ def check(words: Sequence[str]) -> None:
         unknown = [word for word in re.findall(r"--[\w-]+", str(error)) if word not in known]
         suggestion = nearest(unknown[0], known) if unknown else ""
         raise UserError(f"flags of the recipe or after --: fairseq-train: {error}{suggestion}") from None
+
+
+def configuration(words: Sequence[str], prefix: str) -> Any:
+    """fairseq's configuration of `words`, data and flags; errors are `UserError` and begin with `prefix`."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    with (
+        parser_errors(lambda message: UserError(f"{prefix}: {message}")),
+        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
+    ):
+        parser = options.get_training_parser()
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, list(words)))
 
 
 def for_device(flags: Sequence[str], cpu: bool) -> tuple[str, ...]:

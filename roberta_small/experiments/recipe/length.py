@@ -1,16 +1,13 @@
 """The length of a run: updates and warm-up, computed from the number of training examples.
 
-A recipe gives epochs (`--max-epoch`) and the fraction of all updates that the learning rate rises for
-(`--warmup-ratio`). `resolve` replaces the ratio by the flags that fairseq-train has: --max-update,
---total-num-update and --warmup-updates, so that a run's manifest contains the numbers. Flags of these names
-in the recipe or after `--` are kept. Before, it raises `--max-epoch` until there are `--min-updates`; such
-a run is not validated more often than without: validation sets may be much larger than the training set.
+`resolve` raises `--max-epoch` until there are `--min-updates`; such a run is not validated more often, as
+validation sets may be much larger than the training set. It replaces `--warmup-ratio` by the flags that
+fairseq-train has, unless they are given: --max-update, --total-num-update and --warmup-updates.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,48 +26,37 @@ MANY = 0.5
 """Fraction of the training texts: if more are truncated, the plan contains a warning."""
 
 
-@dataclass(frozen=True)
-class Length:
-    """The length of a run in numbers."""
-
-    examples: int
-    batch: int
-    """Examples of an update: of all workers and accumulated batches."""
-    per_epoch: int
-    """Updates of an epoch."""
-    updates: int
-    """Updates of the run."""
-    warmup: int
-    decay_end: int | None
-    """The update at which the learning rate has fallen to its end; None for another schedule."""
-
-    def notes(self) -> list[str]:
-        """For the plan: the numbers, and what is unusual about them, each beginning with "warning: "."""
-        found = []
-        if self.warmup >= self.updates:
-            found.append(
-                f"the run ends after {self.updates:,} updates, before the warm-up of {self.warmup:,} "
-                "updates is over"
-            )
-        if self.updates % self.per_epoch:
-            epochs = self.updates / self.per_epoch
-            found.append(f"the run ends in the middle of an epoch, after {epochs:.2f} epochs")
-        if self.decay_end is not None and self.decay_end < self.updates:
-            found.append(
-                f"the learning rate reaches its final value at update {self.decay_end:,} of {self.updates:,} "
-                "(--total-num-update)"
-            )
-        elif self.decay_end is not None and self.decay_end > self.updates > self.warmup:
-            left = (self.decay_end - self.updates) / (self.decay_end - self.warmup)
-            found.append(
-                f"the run ends at {left:.0%} of the peak learning rate: it has {self.updates:,} updates, but "
-                f"the decay ends at update {self.decay_end:,} (--total-num-update)"
-            )
-        numbers = (
-            f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates "
-            f"per epoch, {self.updates:,} in total, {self.warmup:,} of them warm-up"
+def notes(recipe: Recipe, examples: int | None) -> list[str]:
+    """For the plan: the length of a run of a resolved recipe, and what is unusual, as in "warning: ..."."""
+    found = numbers(recipe, examples)
+    if examples is None or found is None:
+        return []
+    updates, per_epoch, batch = found
+    warmup, warnings = recipe.number("--warmup-updates") or 0, []
+    decay_end = recipe.number("--total-num-update") if recipe.value("--lr-scheduler") == DECAYING else None
+    if warmup >= updates:
+        warnings.append(
+            f"the run ends after {updates:,} updates, before the warm-up of {warmup:,} updates is over"
         )
-        return [numbers, *(f"warning: {text}" for text in found)]
+    if updates % per_epoch:
+        epochs = updates / per_epoch
+        warnings.append(f"the run ends in the middle of an epoch, after {epochs:.2f} epochs")
+    if decay_end is not None and decay_end < updates:
+        warnings.append(
+            f"the learning rate reaches its final value at update {decay_end:,} of {updates:,} "
+            "(--total-num-update)"
+        )
+    elif decay_end is not None and decay_end > updates > warmup:
+        left = (decay_end - updates) / (decay_end - warmup)
+        warnings.append(
+            f"the run ends at {left:.0%} of the peak learning rate: it has {updates:,} updates, but "
+            f"the decay ends at update {decay_end:,} (--total-num-update)"
+        )
+    line = (
+        f"{examples:,} training examples in batches of {batch:,}: {per_epoch:,} updates per epoch, "
+        f"{updates:,} in total, {warmup:,} of them warm-up"
+    )
+    return [line, *(f"warning: {text}" for text in warnings)]
 
 
 def count_examples(data: Path) -> int | None:
@@ -101,8 +87,7 @@ def truncation(recipe: Recipe, data: Path) -> list[str]:
 def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     """The recipe with updates instead of a warm-up ratio; a recipe without ratio stays as it is.
 
-    Warm-up is the ratio of all updates, rounded down. Raises `UserError` for a ratio that is not from 0 to 1,
-    and where the number of updates does not follow from the recipe.
+    Raises `UserError` for a ratio that is not from 0 to 1, and where the number of updates does not follow.
     """
     recipe = _lengthened(recipe, examples)
     where, decays = f"recipe '{recipe.name}'", recipe.value("--lr-scheduler") == DECAYING
@@ -134,11 +119,7 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
 
 
 def _lengthened(recipe: Recipe, examples: int | None) -> Recipe:
-    """The recipe with enough epochs for --min-updates, and without this flag.
-
-    The run has at most as many validations as the recipe has epochs, and saves checkpoints then, unless the
-    recipe sets intervals itself.
-    """
+    """The recipe with enough epochs for --min-updates, and as many validations and checkpoints as before."""
     least, epochs = recipe.number(MIN_UPDATES), recipe.max_epoch
     recipe = recipe.without(MIN_UPDATES)
     if least is None or examples is None or epochs is None:
@@ -153,17 +134,14 @@ def _lengthened(recipe: Recipe, examples: int | None) -> Recipe:
     )
 
 
-def length(recipe: Recipe, examples: int | None) -> Length | None:
-    """The length of a run of a resolved recipe; None where only the trainer can tell."""
+def numbers(recipe: Recipe, examples: int | None) -> tuple[int, int, int] | None:
+    """Updates of a run and of an epoch, and examples of an update; None where only the trainer can tell."""
     if examples is None:
         return None
     try:
-        per_epoch, batch = _per_epoch(recipe, examples)
-        updates = _updates(recipe, examples)
+        return _updates(recipe, examples), *_per_epoch(recipe, examples)
     except UserError:
         return None
-    decay_end = recipe.number("--total-num-update") if recipe.value("--lr-scheduler") == DECAYING else None
-    return Length(examples, batch, per_epoch, updates, recipe.number("--warmup-updates") or 0, decay_end)
 
 
 def _updates(recipe: Recipe, examples: int) -> int:

@@ -1,4 +1,4 @@
-"""Recipes: files of hyperparameters in fairseq-train's flags, one flag a line; `#` starts a comment.
+"""Recipes: files of hyperparameters in fairseq-train's flags, one flag a line; and grids of such flags.
 
 Lines after `[random]` or `[pretrained]` are only for runs that start from random weights, or from a
 checkpoint.
@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from roberta_small.common.cli import flags_of
@@ -52,6 +53,10 @@ RESERVED = {
     "--log-file": "the log is train.log in the run folder",
 }
 """Flags that the commands set themselves -> what to use instead, or why they are set."""
+Grid = Mapping[str, tuple[str, ...]]
+"""Flag without its dashes -> its values, as given on the command line."""
+GRID_FLAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+GRID_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 @dataclass(frozen=True, init=False)
@@ -72,10 +77,7 @@ class Recipe:
         return tuple(word for group in self.flags.values() for word in group)
 
     def replace(self, words: Iterable[str]) -> Recipe:
-        """The recipe with the flags in `words` replaced; new flags are added at the end.
-
-        A length in `words` replaces `MIN_UPDATES` too.
-        """
+        """The recipe with the flags in `words` replaced or added; a length replaces `MIN_UPDATES` too."""
         new = flags_of(words)
         old = self.without(MIN_UPDATES).flags if any(limit in new for limit in LIMITS) else self.flags
         return Recipe(self.name, {**old, **new})
@@ -189,10 +191,7 @@ def _path(recipe: str, folder: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, list[str]]]:
-    """The base in a recipe file (None without one), and the words of its other lines by section.
-
-    The section "" contains the lines for all runs.
-    """
+    """The base in a recipe file, and its words by section; "" is the section of the lines for all runs."""
     base: str | None = None
     words: list[str] = []
     sections = {"": words}
@@ -243,3 +242,58 @@ def check_not_reserved(words: Iterable[str], where: str) -> None:
         flag = word.partition("=")[0]
         if flag in RESERVED:
             raise UserError(f"{where}: {flag} is set by the command; remove it ({RESERVED[flag]})")
+
+
+def parse_grid(words: Sequence[str]) -> Grid:
+    """Parse `["lr=1e-5,1e-4", "dropout=0.1"]`; raises `UserError` for an invalid or repeated one."""
+    grid: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        flag, equals, text = word.partition("=")
+        flag, values = flag.removeprefix("--"), tuple(text.split(","))
+        if not equals or not GRID_FLAG.fullmatch(flag):
+            raise UserError(f"--grid {word!r}: write FLAG=VALUE,VALUE, for example lr=1e-5,1e-4")
+        if flag in grid:
+            raise UserError(f"--grid: '{flag}' is given twice; write all its values after one {flag}=")
+        if f"--{flag}" in SELECTION:
+            raise UserError(
+                f"--grid {word!r}: all settings must select their checkpoint by the same metric; "
+                f"set --{flag} in the recipe"
+            )
+        check_not_reserved([f"--{flag}"], "--grid")
+        for index, value in enumerate(values):
+            if not GRID_VALUE.fullmatch(value):
+                raise UserError(
+                    f"--grid {word!r}: {value!r} cannot be part of a folder name (letters, digits, '_', "
+                    "'.', '+', '-'); write this value into a recipe file and use another --arm"
+                )
+            if any(same(value, earlier) for earlier in values[:index]):
+                raise UserError(f"--grid {word!r}: the value {value} is given twice; remove one of them")
+        grid[flag] = values
+    return grid
+
+
+def variants(arm: str, recipe: Recipe, grid: Grid) -> list[tuple[str, Recipe]]:
+    """The arm and the recipe of every combination of the grid's values; the last flag changes fastest.
+
+    `arm` is that of the method. A setting has the flags in which it differs from the recipe, in alphabetical
+    order: with `--grid lr=1e-5,1e-4` and a recipe that contains `--lr 1e-5`, fairseq and fairseq,lr=1e-4. A
+    larger grid therefore finds the runs of a smaller one.
+    """
+    found = []
+    for values in product(*grid.values()):
+        name, words = arm, []
+        for flag, value in sorted(zip(grid, values, strict=True)):
+            default = recipe.value(f"--{flag}")
+            if default is None or not same(default, value):
+                name += f",{flag}={value}"
+                words += [f"--{flag}", value]
+        found.append((name, recipe.replace(words)))
+    return found
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two values are the same text, or the same number (1e-4, 0.0001)."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other

@@ -14,7 +14,7 @@ from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe import recipe as recipes
-from roberta_small.experiments.recipe.grid import variants
+from roberta_small.experiments.recipe.recipe import variants
 from tests.support.analysis.run_trees import write_run
 
 VALID = {

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -25,7 +24,7 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
-from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, TeacherVectors, means
+from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, TeacherVectors
 from roberta_small.preprocess.dictionary import load
 from roberta_small.preprocess.indexed import text_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL
@@ -45,12 +44,9 @@ STUDENT += ["--batch-size", "4", "--precision", "fp32", "--lr", "5e-3"]
 def text(tmp_path_factory):
     """Text, XLM-R-like tokens of it, and a dictionary of some of them."""
     root = tmp_path_factory.mktemp("distillation")
-    lines = [
-        line
-        for i, line in enumerate(tiny_tokenizers.lines(240))
-        for line in ([line, ""] if i % 6 == 5 else [line])
-    ]
-    (root / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = tiny_tokenizers.lines(240)
+    documents = ["\n".join(lines[i : i + 6]) for i in range(0, 240, 6)]
+    (root / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     tiny_tokenizers.xlm_roberta(root / "tokenizer")
     model = str(root / "tokenizer" / MODEL)
     words = build_vocabulary(load_model(model), [str(root / "text.txt")], 40)
@@ -76,8 +72,11 @@ def pretrain(*words, cwd, code=0):
     return done.stdout + done.stderr
 
 
-def distilled(folder, text, teacher, *words, tokens="6k", student=STUDENT, **kwargs):
-    options = ["--data", text / "corpus", "--teacher", teacher, "--out", folder / "out", "--tokens", tokens]
+def distilled(folder, text, *words, tokens="6k", student=STUDENT, **kwargs):
+    """Train a student, by default of a teacher whose subword tokens include its own."""
+    if not (folder / "teacher").exists():
+        write_teacher(folder, text)
+    options = ["--data", text / "corpus", "--teacher", "teacher", "--out", folder / "out", "--tokens", tokens]
     return pretrain(*options, "--device", "cpu", *words, "--", *student, cwd=folder, **kwargs)
 
 
@@ -124,14 +123,11 @@ def losses(folder):
 @pytest.mark.long
 def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, text):
     model = write_teacher(tmp_path, text)
-    output = distilled(tmp_path, text, tmp_path / "teacher", tokens="60k")
+    output = distilled(tmp_path, text, tokens="60k")
     assert "a vector for every token" in output
-    read = re.findall(r"teacher: ([\d,]+) of ([\d,]+) tokens +[\d,]+ tokens/s +left 0:00", output)
-    assert len(set(read[-1])) == 1
     recorded = manifest.read(tmp_path / "out")
     assert recorded["teacher"]["source"] == "teacher"
     assert 0 < recorded["teacher_seconds"] < 60
-    assert "out/teacher" in recorded["command"]
     found = losses(tmp_path)
     assert float(found[-1]["valid_token_error"]) < 0.8 * float(found[0]["valid_token_error"])
 
@@ -263,8 +259,7 @@ def test_texts_that_are_too_long_for_the_teacher_are_reported_once(tmp_path, tex
     ],
 )
 def test_flags_that_build_no_student_are_errors_before_the_teacher_reads(tmp_path, text, wrong, named):
-    write_teacher(tmp_path, text)
-    printed = distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, *wrong], code=1)
+    printed = distilled(tmp_path, text, student=[*STUDENT, *wrong], code=1)
     assert named in printed
     assert "Traceback" not in printed
     assert not (tmp_path / "out/teacher").exists()
@@ -286,7 +281,7 @@ def test_the_plan_has_what_the_teacher_reads_and_the_tokens_of_an_update(text, t
 @pytest.mark.long
 def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, text):
     model = tiny_models.write(tmp_path / "teacher", "bert", "encoder")
-    assert "a vector for every text" in distilled(tmp_path, text, tmp_path / "teacher")
+    assert "a vector for every text" in distilled(tmp_path, text)
     vectors = TeacherVectors(tmp_path / "out/teacher", "train")
     assert vectors.of == "texts"
     assert vectors.width == model.config.hidden_size
@@ -295,15 +290,19 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, text):
     own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
     sizes = np.load(tmp_path / "out/teacher/train-00000.sizes.npy")
     assert (sizes == 1).all()
-    wanted = [first_text(model, own, lines[:count]) for count in range(1, len(lines) + 1)]
-    assert min(np.abs(vectors[0][0] - one).max() for one in wanted) < 2e-3
+    differences = []
+    for count in range(1, len(lines) + 1):
+        inputs = own(" ".join(lines[:count]), truncation=True, max_length=32, return_tensors="pt")
+        with torch.no_grad():
+            wanted_D = model(**inputs)[0][0].mean(0).numpy()
+        differences.append(np.abs(vectors[0][0] - wanted_D).max())
+    assert min(differences) < 2e-3
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
 def test_a_left_to_right_student(tmp_path, text, arch):
-    write_teacher(tmp_path, text)
-    distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, "--arch", arch])
+    distilled(tmp_path, text, student=[*STUDENT, "--arch", arch])
     found = read_checkpoint(tmp_path / "out/model.pt")
     assert issubclass(found.model_class(), CausalRobertaSmall)
     assert found.vocabulary == 39  # without <mask>
@@ -312,12 +311,9 @@ def test_a_left_to_right_student(tmp_path, text, arch):
 @pytest.mark.long
 def test_a_student_starts_from_a_checkpoint(tmp_path, text):
     """With --start, the student has its weights instead of the teacher's embeddings."""
-    write_teacher(tmp_path, text)
     write_start(tmp_path / "first/start.pt", text)  # the only checkpoint of the folder
     no_change = [*STUDENT, "--lr", "1e-30"]
-    output = distilled(
-        tmp_path, text, tmp_path / "teacher", "--start", "first", tokens="1k", student=no_change
-    )
+    output = distilled(tmp_path, text, "--start", "first", tokens="1k", student=no_change)
     assert "a vector for every token" in output
     assert not (tmp_path / "out/student.pt").exists()
     recorded = manifest.read(tmp_path / "out")
@@ -350,22 +346,7 @@ def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(tm
     assert not (tmp_path / "out/teacher").exists()
 
 
-@pytest.mark.long
-def test_a_model_of_transformers_is_a_start_for_text_in_its_vocabulary(tmp_path, text):
-    write_teacher(tmp_path, text)
-    words = ["--data", text / "corpus", "--out", "out", "--tokens", "1k", "--dry-run", "--start", "teacher"]
-    printed = pretrain(*words, cwd=tmp_path, code=1)
-    assert "corpus/dict.txt: not the vocabulary of teacher; prepare the text with --dict " in printed
-    (dictionary,) = (tmp_path / "cache").rglob("dict.txt")
-    model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
-    running_text(model, tmp_path / "corpus", texts, dictionary=str(dictionary), valid_every=5)
-    words[1] = tmp_path / "corpus"
-    short = ["--", "--max-positions", "32", "--tokens-per-sample", "32"]
-    assert "--start: architecture of " in pretrain(*words, *short, cwd=tmp_path)
-
-
-def test_a_run_is_a_teacher(tmp_path, text):
-    """Its dictionary and tokenizer are not beside the checkpoint but in its data."""
+def test_a_run_is_a_teacher_with_the_dictionary_and_tokenizer_of_its_data(tmp_path, text):
     data = make_data(tmp_path / "own")
     make_run(data, tmp_path / "run")
     dictionary = text / "corpus/dict.txt"
@@ -378,17 +359,13 @@ def test_a_run_is_a_teacher(tmp_path, text):
     assert words
     wanted = open_model(path).text_input.encode([words]).rows
     assert [ids.tolist() for ids in teacher.read([row])] == [ids.tolist() for ids in wanted]
-    same = opened(path, tmp_path / "own/dict.txt")
-    assert same.vectors == "tokens"
+    assert opened(path, tmp_path / "own/dict.txt").vectors == "tokens"
 
-
-def test_a_teacher_without_its_dictionary_is_an_error(tmp_path, text):
-    make_run(make_data(tmp_path / "own"), tmp_path / "run")
     (tmp_path / "alone").mkdir()
-    path = shutil.copy(tmp_path / "run/checkpoint_best.pt", tmp_path / "alone/model.pt")
+    path = shutil.copy(path, tmp_path / "alone/model.pt")
     shutil.rmtree(tmp_path / "own")
     with pytest.raises(teachers.UserError, match=r"model\.pt: as a teacher, it needs its dictionary"):
-        opened(path, text / "corpus/dict.txt")
+        opened(path, dictionary)
 
 
 @pytest.mark.long
@@ -398,7 +375,7 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, text):
     model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
     dictionary = str(text / "dict.txt")
     running_text(model, tmp_path / "corpus", texts, dictionary=dictionary, valid_every=5, shards=2)
-    output = distilled(tmp_path, tmp_path, tmp_path / "teacher", tokens="8k")
+    output = distilled(tmp_path, tmp_path, tokens="8k")
     assert "a vector for every token" in output
     record = json.loads((tmp_path / "out/teacher" / RECORD).read_text(encoding="utf-8"))
     assert list(record["shards"]) == ["train-shard0", "train-shard1", "valid"]
@@ -408,13 +385,6 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, text):
     counts = [sum(part["texts"] for part in record["shards"][f"train-shard{n}"]) for n in range(2)]
     assert lengths == [*counts, counts[0]]
     assert len(losses(tmp_path)) >= 2  # one validation after each epoch
-
-
-def first_text(model, own, lines):
-    """The mean of the teacher's hidden states of a text."""
-    inputs = own(" ".join(lines), truncation=True, max_length=32, return_tensors="pt")
-    with torch.no_grad():
-        return model(**inputs)[0][0].mean(0).numpy()
 
 
 @pytest.mark.parametrize("of", [TOKENS, TEXTS])
@@ -457,9 +427,9 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, 
         ("train-00001.sizes.npy", None, "no such file; delete"),
     ]:
         shutil.copytree(tmp_path / "parts", tmp_path / "wrong", dirs_exist_ok=True)
-        (tmp_path / "wrong" / name).unlink() if wrong is None else (tmp_path / "wrong" / name).write_bytes(
-            wrong
-        )
+        (tmp_path / "wrong" / name).unlink()
+        if wrong is not None:
+            (tmp_path / "wrong" / name).write_bytes(wrong)
         with pytest.raises(teachers.UserError, match=f"{name}: {named}"):
             teachers.check_vectors(tmp_path / "wrong", record)
     (tmp_path / "parts/train-00000.f16").write_bytes(b"")
@@ -494,15 +464,14 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
 @pytest.mark.long
 def test_a_resumed_student_is_that_of_an_uninterrupted_run(tmp_path, text):
     """The projection to the teacher's width, which is not part of the model, is resumed with it."""
-    write_teacher(tmp_path, text)
     student = [*STUDENT, "--save-interval-updates", "10", "--keep-interval-updates", "-1"]
-    distilled(tmp_path, text, "teacher", tokens="2k", student=student)
+    distilled(tmp_path, text, tokens="2k", student=student)
     run = tmp_path / "out"
     wanted = load_checkpoint(run / "checkpoint_last.pt")
     early = min(run.glob("checkpoint_*_10.pt"))
     shutil.copy(early, run / "checkpoint_last.pt")
     manifest.write(run, manifest.read(run) | {"status": "interrupted"})
-    distilled(tmp_path, text, "teacher", tokens="2k", student=student)
+    distilled(tmp_path, text, tokens="2k", student=student)
     found = load_checkpoint(run / "checkpoint_last.pt")
     assert found["optimizer_history"][-1]["num_updates"] > 10
     for part in ("model", "criterion"):
@@ -515,12 +484,6 @@ def test_a_recipe_and_a_teacher_belong_together(tmp_path, text, capfd):
     words = ["--data", str(text / "corpus"), "--out", str(tmp_path / "out"), "--recipe", "distill"]
     assert experiments(["pretrain", *words, "--tokens", "6k"]) == 1
     assert "--teacher" in capfd.readouterr().err
-
-
-def test_means_of_texts():
-    x_ND, text_N = torch.arange(12.0).view(6, 2), torch.tensor([0, 0, 2, 2, 2, 3])
-    wanted = torch.stack([x_ND[:2].mean(0), torch.zeros(2), x_ND[2:5].mean(0), x_ND[5]])
-    torch.testing.assert_close(means(x_ND, text_N, 4), wanted)
 
 
 @pytest.mark.parametrize(

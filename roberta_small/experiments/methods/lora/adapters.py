@@ -6,9 +6,9 @@ W + alpha / r * B A, with B (out, r) initialized to zero and A (r, in) at random
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
@@ -19,21 +19,10 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder
 from roberta_small.experiments.methods.lora.settings import ADAPTER, BASE, LoraSettings
 
+logger = logging.getLogger(__name__)
 TOLERANCE = {32: 1e-4, 16: 5e-2, 4: 5e-2}
 """Bits of the weights -> largest difference relative to the largest logit that rounding explains."""
 WEIGHTS = "adapter_model.safetensors"
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Numbers of parameters."""
-
-    trainable: int
-    total: int
-
-    def __str__(self) -> str:
-        percent = 100 * self.trainable / self.total
-        return f"{self.trainable:,} of {self.total:,} parameters are trained ({percent:.4g} %)"
 
 
 def add_adapters(
@@ -58,10 +47,7 @@ def add_adapters(
 
 
 def check_targets(base: nn.Module, settings: LoraSettings, without: Sequence[str] = ()) -> None:
-    """Raise `UserError` listing the linear layers of `base` if a target module is not one of them.
-
-    Layers below the modules in `without` do not count.
-    """
+    """Raise `UserError` if a target module is no linear layer of `base` outside the modules `without`."""
     names = [
         name.split(".")
         for name, module in base.named_modules()
@@ -75,11 +61,10 @@ def check_targets(base: nn.Module, settings: LoraSettings, without: Sequence[str
         )
 
 
-def count(model: nn.Module) -> Parameters:
-    """Count the parameters; those that share memory count once.
+def count(model: nn.Module) -> dict[str, int]:
+    """The numbers of parameters under their keys in a manifest; those that share memory count once.
 
-    A 4-bit matrix counts its unpacked values. The original of a module that peft copied for training does not
-    count.
+    A 4-bit matrix counts its unpacked values, and the original of a module that peft copied does not count.
     """
     trainable = total = 0
     for name, parameter in model.named_parameters():
@@ -90,7 +75,8 @@ def count(model: nn.Module) -> Parameters:
             size = 2 * size * parameter.element_size()
         total += size
         trainable += size * parameter.requires_grad
-    return Parameters(trainable, total)
+    logger.info(f"{trainable:,} of {total:,} parameters are trained ({100 * trainable / total:.4g} %)")
+    return {"trainable_parameters": trainable, "parameters": total}
 
 
 def save(model: PreTrainedModel | PeftModel, folder: Path) -> None:

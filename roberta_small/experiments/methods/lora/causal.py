@@ -132,10 +132,6 @@ class LoraCausal(Method):
             merge=options.merge,
         )
 
-    def prepare(self, settings: CausalSettings) -> Path:
-        """The file of questions and answers."""
-        return settings.data
-
     def sweep(self, settings: CausalSettings, data: Path) -> Sweep:
         """The run; data, tokenizer and architecture are loaded once to find what is wrong with them."""
         from roberta_small.experiments.methods.lora import causal_run  # imports torch

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import logging
 import math
 import random
 import shutil
@@ -63,13 +62,11 @@ from roberta_small.experiments.methods.transformers.trainer import (
     peak_memory_bytes,
 )
 
-logger = logging.getLogger(__name__)
 ACCUMULATION, WARMUP, HELD_OUT = 4, 0.05, 0.1
 """Batches of an update, fraction of the updates with warm-up, fraction of the questions held out."""
 SAMPLING = {"do_sample": True, "temperature": 0.7, "top_p": 0.7, "top_k": 0}
 IGNORED = -100
 """Label of tokens without a loss, as in Transformers."""
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 SAFE_FILES = ["*.json", "*.safetensors", "*.model", "*.txt"]
 """Files that are downloaded from the hub: no pickles, no code."""
 Item = dict[str, list[int]]
@@ -105,11 +102,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """All pairs of a JSON file, in order.
-
-    Raises `UserError` naming file and entry if the file is not JSON or not a list of objects, or if a
-    question or answer is missing, empty or not a string.
-    """
+    """All pairs of a JSON file, in order; raises `UserError` naming file and entry for a malformed one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -136,10 +129,7 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def split(pairs: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Training and held-out pairs; pairs with the same question stay together.
-
-    Raises `UserError` if there is only one question.
-    """
+    """Training and held-out pairs, by question; raises `UserError` if there is only one question."""
     questions = sorted({pair.question.casefold() for pair in pairs})
     if len(questions) < 2:
         raise UserError("one question: one must remain for training, and one is held out; use more pairs")
@@ -178,10 +168,7 @@ def encode_pairs(
 
 
 def find_folder(model: str) -> Path:
-    """The folder `model`, or a download of the model of that name from the Hugging Face hub.
-
-    Raises `UserError` if there is neither, or no weights in safetensors (pickles can execute code).
-    """
+    """The folder `model`, or a download from the hub; raises `UserError` for none or no safetensors."""
     try:
         folder = Path(model if Path(model).is_dir() else snapshot_download(model, allow_patterns=SAFE_FILES))
     except (OSError, ValueError) as error:  # no connection, no such model, or not a name
@@ -192,9 +179,10 @@ def find_folder(model: str) -> Path:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: no config.json, so not a model folder; correct --model")
     if not any(folder.glob("*.safetensors")):
-        pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-        found = f"only {', '.join(pickles)}, which can execute code" if pickles else "no weights"
-        raise UserError(f"{folder}: {found}; pass a folder with model.safetensors as --model")
+        raise UserError(
+            f"{folder}: no weights in safetensors (pytorch_model.bin can execute code); pass a folder with "
+            "model.safetensors as --model"
+        )
     return folder
 
 
@@ -287,7 +275,6 @@ def train(base: Base, own: Hyperparameters, seed: int, pairs: Sequence[Pair], ru
         loaded = prepare_model_for_kbit_training(loaded)
     model = adapters.add_adapters(loaded, own.lora, TaskType.CAUSAL_LM)
     parameters = adapters.count(model)
-    logger.info("%s", parameters)
     log = RunLog(run / TENSORBOARD)
     perplexity: dict[str, float] = {}
     # B is initialized to zero, so the model with untrained adapters equals the base.
@@ -304,8 +291,7 @@ def train(base: Base, own: Hyperparameters, seed: int, pairs: Sequence[Pair], ru
     what = f"{run / ADAPTER} reloaded"
     difference = adapters.largest_difference(logits(model, ids), logits(reloaded, ids), what, bits=base.bits)
     return {
-        "trainable_parameters": parameters.trainable,
-        "parameters": parameters.total,
+        **parameters,
         "base_bits": base.bits,
         "precision": "fp32" if base.bits == 32 else "bf16",
         "train_pairs": len(train_pairs),
@@ -319,10 +305,7 @@ def train(base: Base, own: Hyperparameters, seed: int, pairs: Sequence[Pair], ru
 def fit(
     model: PeftModel, base: Base, own: Hyperparameters, seed: int, items: list[Item], log: RunLog
 ) -> None:
-    """Train with linear warm-up, cosine decay and AdamW (paged, in 8 bits, for a 4-bit base on a GPU).
-
-    Logs the loss of each update, and their mean, in bits per token.
-    """
+    """Train with warm-up, cosine decay and AdamW (paged 8-bit for a 4-bit base); logs bits per token."""
     arguments = TrainingArguments(
         output_dir="unused",  # nothing is saved
         max_steps=own.steps,
@@ -392,10 +375,7 @@ def logits(model: nn.Module, ids: Sequence[int]) -> torch.Tensor:
 def answer(
     base: Base, run: Path, questions: Sequence[str], new_tokens: int, seed: int
 ) -> list[dict[str, str]]:
-    """Each `question` with its answers `before` and `after` training: of the base and of a run's adapter.
-
-    Answers are sampled, with a seed for each question.
-    """
+    """Each `question` with its sampled answers `before`, of the base, and `after`, of a run's adapter."""
     rows = [{"question": question} for question in questions]
     model: PreTrainedModel | PeftModel = base.load()
     for when in ("before", "after"):

@@ -42,12 +42,9 @@ def add_lora(parser: argparse.ArgumentParser, defaults: LoraSettings) -> None:
     """Add the options of LoRA."""
     add = parser.add_argument_group("LoRA").add_argument
     add(
-        "--rank",
-        type=positive,
-        default=defaults.rank,
-        metavar="R",
+        "--rank", type=positive, default=defaults.rank, metavar="R",
         help="rank r of the adapters (%(default)s)",
-    )
+    )  # fmt: skip
     add(
         "--alpha", type=positive_number, default=defaults.alpha,
         help="scaling: the update is multiplied by ALPHA / R (%(default)s)",

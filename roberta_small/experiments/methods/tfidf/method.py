@@ -133,13 +133,11 @@ class Tfidf(Method):
         parser.description, parser.epilog = DESCRIPTION, EXAMPLES
         prepare.add_data(parser)
         parser.add_setting(
-            "text",
-            None,
+            "text", None,
             "instead of --data: folder with SPLIT.input0 and SPLIT.label, as the text/ of a data folder; "
             "several: NAME=FOLDER NAME=FOLDER ...",
-            nargs="+",
-            action=OneOrMore,
-        )
+            nargs="+", action=OneOrMore,
+        )  # fmt: skip
         parser.add_setting("out", "runs", "folder of the runs")
         parser.add_argument(
             "--dry-run", action="store_true", help="print the plan and the command only (a file is prepared)"
@@ -200,18 +198,11 @@ class Tfidf(Method):
 
     def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
         """The process that fits and writes the run."""
-        module = "roberta_small.experiments.methods.tfidf.model"
-        out: Any = sweep.out
-        return Command(
-            (
-                *(sys.executable, "-P", "-m", module),
-                *(str(sweep.data.absolute()), str(training.run.folder.absolute()), *training.flags),
-            ),
-            (
-                *("roberta-small", "train", "--method", self.name),
-                *("--text", shown_path(sweep.data), "--out", shown_path(out), *training.flags),
-            ),
-        )
+        folders = (str(sweep.data.absolute()), str(training.run.folder.absolute()))
+        argv = (sys.executable, "-P", "-m", "roberta_small.experiments.methods.tfidf.model", *folders)
+        shown = ("roberta-small", "train", "--method", self.name, "--text", shown_path(sweep.data))
+        out = ("--out", shown_path(sweep.settings.out))
+        return Command((*argv, *training.flags), (*shown, *out, *training.flags))
 
 
 METHOD = Tfidf()
@@ -238,8 +229,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Split], Labels]:
     """Read train, valid and, if there is one, test; and what the outputs of a model mean.
 
     Classes are those of train in the order of the label dictionary. Numbers are standardized on train.
-    Raises `UserError` if a file is missing, if texts and labels differ in their number of lines, if there are
-    sentence pairs or only one class, and if a class of valid or test does not occur in train.
+    Raises `UserError` for a missing or malformed file, pairs, one class, and classes that train has not.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give the text/ of a data folder")

@@ -129,9 +129,8 @@ class Fitted:
 def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitted:
     """Fit on train for each of `STRENGTHS` and select by the metric of the kind of labels on valid.
 
-    Words are lower-cased and have at least two characters (scikit-learn's pattern). Weights are term
-    frequency times ln((1 + N) / (1 + document frequency)) + 1, with L2 normalization. The smallest C is
-    selected on a tie. Raises `UserError` if no n-gram is left.
+    The features are those of scikit-learn's `TfidfVectorizer`. The smallest C is selected on a tie. Raises
+    `UserError` if no n-gram is left.
     """
     train, valid, kind = splits["train"], splits["valid"], labels.kind
     words = TfidfVectorizer(

@@ -82,10 +82,6 @@ class Transformers(Method):
         """The settings of the sweep, with --precision added to the flags of the recipe."""
         return TransformersSettings(**vars(sweep_settings(options, PRECISION)))
 
-    def prepare(self, settings: TransformersSettings) -> Path:
-        """The data folder."""
-        return settings.prepare()
-
     def sweep(self, settings: TransformersSettings, data: Path) -> Sweep:
         """The runs; each recipe and each initial model is built once to find what is wrong with them."""
         from roberta_small.experiments.methods.transformers.recipe import parse
@@ -153,11 +149,7 @@ METHOD = Transformers()
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The Trainer's newest complete checkpoint below `folder`.
-
-    The Trainer writes trainer_state.json last. A checkpoint is incomplete if that file is missing or
-    truncated.
-    """
+    """The Trainer's newest checkpoint below `folder` with trainer_state.json, which it writes last."""
     found = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
     for _, checkpoint in sorted(found.items(), reverse=True):
         try:

@@ -8,12 +8,9 @@ Trainer are errors.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
@@ -21,7 +18,7 @@ from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.common.metrics import LOSS, logged
-from roberta_small.experiments.recipe.fairseq_flags import parser_errors
+from roberta_small.experiments.recipe.fairseq_flags import configuration
 from roberta_small.export.transformers.networks import Sizes, activation_name, family_of, has_token_types
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS
 from roberta_small.fairseq_plugin.tasks.criterion import checked_smoothing
@@ -101,10 +98,7 @@ class Hyperparameters:
 
 
 def parse(data: str, words: Sequence[str]) -> Hyperparameters:
-    """Parse the flags `words` of a recipe for the data folder `data`.
-
-    Raises `UserError` naming a flag that is unknown, malformed, missing or not supported.
-    """
+    """Parse the flags of a recipe; raises `UserError` for one that is unknown, malformed or not supported."""
     flags = flags_of(words)
     if unknown := [flag for flag in flags if flag not in SUPPORTED]:
         raise UserError(f"recipe: {' '.join(unknown)}: not supported by --method transformers; remove it")
@@ -115,12 +109,7 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
             raise UserError(
                 f"recipe: {' '.join(flags[flag])}: the Transformers Trainer supports only {', '.join(values)}"
             )
-    with (
-        parser_errors(lambda message: UserError(f"recipe: {message}")),
-        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
-    ):
-        parser = options.get_training_parser()
-        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))
+    cfg = configuration([data, *words], "recipe")
     parse_betas(cfg.optimizer.adam_betas)
     checked_smoothing(cfg.criterion.label_smoothing)
     if not (cfg.optimization.max_epoch or cfg.optimization.max_update):

@@ -1,6 +1,4 @@
-"""One run in its own process: initial weights, training, and the files of the best model.
-
-The method (method.py) starts this module with words like those of fairseq-train. It writes
+"""One run in its own process: initial weights, training, and the files of the best model. It writes
 
     tensorboard/             as fairseq does
     trainer/checkpoint-*/    to resume an interrupted run; removed at the end
@@ -40,7 +38,7 @@ from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.lora.adapters import TOLERANCE, Parameters
+from roberta_small.experiments.methods.lora.adapters import TOLERANCE
 from roberta_small.experiments.methods.lora.settings import (
     ADAPTER,
     BASE,
@@ -122,7 +120,6 @@ def main(words: list[str] | None = None) -> None:
     set_seed(args.seed)
     model = with_adapters(base, lora_settings(args), run) if args.lora else base
     parameters = adapters.count(model)
-    logger.info("%s", parameters)
     best = run / (ADAPTER if args.lora else MODEL)
     trainer = ClassifierTrainer(
         model,
@@ -151,9 +148,7 @@ def initial_model(
 
     Random weights are drawn by fairseq. Those of a checkpoint replace them as in fairseq, and a head that the
     checkpoint does not have stays random. The embedding of the first token type is zero: it is part of the
-    positions. Dropout is that of the recipe.
-
-    Raises `UserError` if architecture or dictionary of the checkpoint are not those of recipe and data.
+    positions. Raises `UserError` if architecture or dictionary of the checkpoint do not fit recipe and data.
     """
     vocabulary, labels = len(task.source_dictionary), task.labels
     source = None
@@ -186,11 +181,7 @@ def initial_model(
 
 
 def with_adapters(base: PreTrainedModel, lora: LoraSettings, run: Path) -> PeftModel:
-    """The frozen base with adapters and a trainable head.
-
-    The base is saved in the run folder, to reload the adapters onto; a resumed run uses the saved one. Raises
-    `UserError` if a target module does not exist.
-    """
+    """The base, frozen and saved in the run folder or read from there, with adapters and a trainable head."""
     if (run / BASE).is_dir():
         base.load_state_dict(load_file(run / BASE / "model.safetensors"))
     else:
@@ -218,7 +209,7 @@ def finish(
     run: Path,
     task: SentenceClassificationTask,
     trainer: ClassifierTrainer,
-    parameters: Parameters,
+    parameters: dict[str, int],
     *,
     lora: bool,
 ) -> None:
@@ -226,11 +217,7 @@ def finish(
 
     Raises `RuntimeError` if rounding does not explain the differences that merging and reloading cause.
     """
-    measured: dict[str, float] = {
-        "trainable_parameters": parameters.trainable,
-        "parameters": parameters.total,
-        "peak_memory_bytes": peak_memory_bytes(trainer.args.device),
-    }
+    measured: dict[str, float] = {**parameters, "peak_memory_bytes": peak_memory_bytes(trainer.args.device)}
     subset, sentences = next(iter(trainer.subsets.items()))
     batch = trainer.data_collator([sentences[i] for i in range(min(RELOADED, len(sentences)))])
     if lora:

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
 
-from roberta_small.common import predictions
+from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import TFIDF, read_thresholds
 from roberta_small.eval.model import open_model
@@ -82,12 +82,8 @@ def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
     wanted = fit(splits, labels, Features())
     saved = Tfidf.read(tmp_path / TFIDF)
     assert saved.meaning == wanted.labels
-    (tmp_path / "manifest.json").write_text(
-        json.dumps(
-            {"schema": 1, "status": "finished", "arm": "tfidf", "init": "tfidf", "seed": 0, "recipe": "r",
-             "command": [], "data": {"path": "x", "sha256": {}}}
-        )
-    )  # fmt: skip
+    names = {"schema": 1, "status": "finished", "arm": "tfidf", "init": "tfidf", "seed": 0}
+    manifest.write(tmp_path, names | {"recipe": "r", "command": [], "data": {"path": "x", "sha256": {}}})
     model = open_model(tmp_path)
     rows = model.text_input.encode(splits["test"].texts).rows
     outputs = model.labels.outputs(model.network.logits(rows))

@@ -1,7 +1,6 @@
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,12 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoe
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis import best_checkpoints, load_runs
-from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest, metrics, predictions
 from roberta_small.common.files import ROOT
 from roberta_small.common.run import TFIDF
 from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.tfidf.method import read_folder
-from tests.support import preloaded
 
 
 def main(words):
@@ -40,15 +37,17 @@ def fitted(texts, tmp_path, tmp_path_factory):
     return shutil.copytree(ONCE[labels], tmp_path / RUN)
 
 
-def test_the_manifest_describes_the_run(fitted, texts):
+def test_manifest_and_model_file_describe_the_run(fitted):
     content = manifest.read(fitted)
     assert [content[key] for key in ("status", "arm", "init", "seed")] == ["finished", "tfidf", "tfidf", 0]
     assert len(content["data"]["sha256"]) == 6
     assert content["recipe_flags"] == ["--ngrams", "1", "2", "--min-df", "1", "--sublinear"]
     assert {"python", "scikit-learn", "numpy"} <= set(content["packages"])
     assert "torch" not in content["packages"]
-    assert content["started"] <= content["ended"]
-    assert content["seconds"] > 0
+    model = json.loads((fitted / "model.json").read_text(encoding="utf-8"))
+    best = max(entry["accuracy"] for entry in model["valid_accuracy"])
+    assert {"C": model["C"], "accuracy": best} in model["valid_accuracy"]
+    assert model["telling"]["bad"][0]["weight"] > 0
 
 
 def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
@@ -72,20 +71,6 @@ def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
         }
         assert set(logged) == {metric.name for metric in metrics.logged()} | {metrics.LOSS}
         assert {tag: logged[tag].value for tag in expected} == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_model_file_records_the_selected_strength(fitted):
-    content = json.loads((fitted / "model.json").read_text(encoding="utf-8"))
-    best = max(entry["accuracy"] for entry in content["valid_accuracy"])
-    assert {"C": content["C"], "accuracy": best} in content["valid_accuracy"]
-    assert content["telling"]["bad"][0]["weight"] > 0
-
-
-def test_analysis_reads_the_run(fitted, tmp_path, capsys):
-    best = best_checkpoints(load_runs(tmp_path / "runs"))
-    assert best[["arm", "init", "seed", "epoch"]].to_numpy().tolist() == [["tfidf", "tfidf", 0, 1]]
-    assert analysis(["tables", str(tmp_path / "runs")]) == 0
-    assert "tfidf" in capsys.readouterr().out
 
 
 def test_a_finished_run_is_skipped_and_other_features_or_data_are_errors(fitted, texts, tmp_path, capsys):
@@ -118,47 +103,9 @@ def test_an_unfinished_run_is_fitted_again(fitted, texts, tmp_path):
     assert len(list((fitted / "tensorboard" / "test").iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "fact"),
-    [
-        (["--ngrams", "2", "1"], "--ngrams 2 1: "),
-        (["--out", "{texts}/train.label"], "train.label"),
-        (["--text", "{texts}/none"], "none: "),
-    ],
-)
-def test_mistakes_are_reported_in_one_line(texts, tmp_path, capsys, words, fact):
-    words = [word.format(texts=texts) for word in words]
-    assert main(["--text", str(texts), "--out", str(tmp_path / "runs"), *words]) == 1
-    captured = capsys.readouterr()
-    assert len(captured.err.splitlines()) == 1
-    assert fact in captured.err
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_fit_that_fails_is_reported(texts, tmp_path, capsys):
     assert main(["--text", str(texts), "--out", str(tmp_path / "runs"), "--min-df", "500"]) == 1
     assert "--min-df 500" in capsys.readouterr().out
-
-
-def test_a_run_of_version_1_keeps_its_name(fitted, texts, tmp_path, capsys):
-    old = tmp_path / "runs" / "bow" / "tfidf" / "seed0"
-    old.parent.mkdir(parents=True)
-    fitted.rename(old)
-    manifest.write(old, manifest.read(old) | {"arm": "bow"})
-    assert main(["--text", str(texts), "--out", str(tmp_path / "runs")]) == 0
-    assert "finished (skipped)" in capsys.readouterr().out
-    assert not fitted.exists()
-
-
-def test_neither_torch_nor_fairseq_is_imported():
-    program = (
-        "import sys; from roberta_small.experiments import __main__, methods; methods.find('tfidf'); "
-        "print({'torch', 'fairseq', 'transformers'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [preloaded.REAL, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n"
 
 
 REVIEWS = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data")) / "cls-books"

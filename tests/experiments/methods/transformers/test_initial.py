@@ -38,8 +38,8 @@ def fairseqs(trained, run, seed, *restore):
     return to_transformers(state["model"], FAMILIES["roberta"], head=HEAD, lm_head=False)
 
 
-def ours(trained, checkpoint, seed):
-    recipe = parse(str(trained / "data"), [*words(), "--num-classes", "2"])
+def ours(data, checkpoint, seed=1, changes=()):
+    recipe = parse(str(data), [*words(changes), "--num-classes", "2"])
     torch.rand(3)  # the state of the generator must not matter
     return initial_model(recipe, recipe.task(), checkpoint, seed).state_dict()
 
@@ -49,38 +49,35 @@ def test_the_weights_are_those_of_fairseq_train(trained, tmp_path, kind):
     checkpoint = trained / "pre.pt" if kind == "pretrained" else None
     resets = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
     restore = ["--restore-file", checkpoint, *resets] if checkpoint else []
-    wanted, found = fairseqs(trained, tmp_path / "run", 7, *restore), ours(trained, checkpoint, 7)
+    wanted = fairseqs(trained, tmp_path / "run", 7, *restore)
+    found = ours(trained / "data", checkpoint, 7)
     assert set(found) == set(wanted)
     for key, weight in wanted.items():
         torch.testing.assert_close(found[key], weight, atol=1e-20, rtol=0)
     assert not found["roberta.embeddings.token_type_embeddings.weight"].any()
     dense = "classifier.dense.weight"
     assert found[dense].std() > 0.01
-    assert not torch.equal(found[dense], ours(trained, checkpoint, 8)[dense])
+    assert not torch.equal(found[dense], ours(trained / "data", checkpoint, 8)[dense])
 
 
 def test_of_more_positions_the_first_are_used(trained):
-    recipe = parse(str(trained / "data"), [*words({"--max-positions": "20"}), "--num-classes", "2"])
-    weights = initial_model(recipe, recipe.task(), trained / "pre.pt", 1).state_dict()
+    weights = ours(trained / "data", trained / "pre.pt", changes={"--max-positions": "20"})
     stored = torch.load(trained / "pre.pt", weights_only=False)["model"]
     positions = "encoder.sentence_encoder.embed_positions.weight"
     assert torch.equal(weights["roberta.embeddings.position_embeddings.weight"], stored[positions][:22])
 
 
 def test_another_number_of_heads_is_an_error(trained):
-    changes = {"--encoder-attention-heads": "4"}
-    recipe = parse(str(trained / "data"), [*words(changes), "--num-classes", "2"])
     with pytest.raises(UserError, match=r"pre\.pt.*--encoder-attention-heads 2"):
-        initial_model(recipe, recipe.task(), trained / "pre.pt", 1)
+        ours(trained / "data", trained / "pre.pt", changes={"--encoder-attention-heads": "4"})
 
 
 def test_a_checkpoint_with_another_vocabulary_is_an_error(trained, tmp_path):
     data = write_data(tmp_path / "data")
     with (data / "input0/dict.txt").open("a") as stream:
         stream.write("another 1\n")
-    recipe = parse(str(data), [*words(), "--num-classes", "2"])
     with pytest.raises(UserError, match=r"pre\.pt.*<mask>"):
-        initial_model(recipe, recipe.task(), trained / "pre.pt", 1)
+        ours(data, trained / "pre.pt")
 
 
 @pytest.mark.parametrize("recorded", [["B", "A"], ["c", "d"]])
@@ -92,8 +89,6 @@ def test_the_head_of_a_classifier_has_the_classes_of_the_data(tmp_path, recorded
     state["extra_state"]["SentenceClassificationTask"]["class_names"] = recorded
     torch.save(state, tmp_path / "model.pt")
     weight = state["model"][f"classification_heads.{HEAD}.out_proj.weight"]
-    recipe = parse(str(data), [*words(), "--num-classes", "2"])
-    found = initial_model(recipe, recipe.task(), tmp_path / "model.pt", seed=5).state_dict()
-    random = initial_model(recipe, recipe.task(), None, seed=5).state_dict()
+    found, random = ours(data, tmp_path / "model.pt"), ours(data, None)
     wanted = weight.flip(0) if recorded == ["B", "A"] else random["classifier.out_proj.weight"]
     assert torch.equal(found["classifier.out_proj.weight"], wanted)

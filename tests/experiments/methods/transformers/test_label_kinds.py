@@ -1,4 +1,4 @@
-"""Multi-label data and numbers with the Transformers Trainer: losses, runs, and initial heads."""
+"""Losses of the Transformers Trainer; runs and initial heads for multi-label data and numbers."""
 
 import json
 
@@ -29,6 +29,7 @@ from roberta_small.experiments.methods.transformers.trainer import (
     read_sentences,
 )
 from roberta_small.export.transformers.networks import to_transformers
+from tests.support.data_folders import write_data
 from tests.support.method_runs import measured, train_one, words
 from tests.support.tiny_runs import make_labelled_data, make_run
 from tests.support.training import configuration
@@ -55,25 +56,21 @@ def changes_for(kind, **changes):
     }
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
-    """Three batches are averaged as one."""
-    kind, data = labelled
-    flags = changes_for(kind, **NO_DROPOUT, **{"--max-epoch": None, "--max-update": "3"})
-    cfg = configuration([data, *words(flags), "--cpu", "--num-workers", "0", "--seed", "1"])
+def compare_update(data, run, changes, accumulation):
+    """Loss and gradient of an update equal those of fairseq; three batches are averaged as one."""
+    changes = NO_DROPOUT | {"--max-epoch": None, "--max-update": "3"} | changes
+    cfg = configuration([data, *words(changes), "--cpu", "--num-workers", "0", "--seed", "1"])
     task = tasks.setup_task(cfg.task)
     theirs = FairseqTrainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-    recipe = parse(str(data), words(flags | {"--update-freq": str(accumulation)}))
+    recipe = parse(str(data), words(changes | {"--update-freq": str(accumulation)}))
     task = recipe.task()
     model = initial_model(recipe, task, None, seed=1)
-    trainer = ClassifierTrainer(
-        model, recipe, task, tmp_path, lambda model: None, seed=1, bf16=False, cpu=True
-    )
-    train = trainer.train_dataset
+    trainer = ClassifierTrainer(model, recipe, task, run, lambda model: None, seed=1, bf16=False, cpu=True)
     weights = theirs.model.state_dict()
     model.load_state_dict(to_transformers(weights, FAMILIES["roberta"], head=HEAD, lm_head=False))
     model.train()
     theirs.model.train()
+    train = trainer.train_dataset
     batches = [pad_batch([train[i] for i in range(n, n + 11)]) for n in (0, 11, 22)][:accumulation]
     trainer.current_gradient_accumulation_steps = accumulation
     size = trainer._get_num_items_in_batch(batches, torch.device("cpu"))
@@ -90,6 +87,26 @@ def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
     expected = theirs.model.classification_heads[HEAD].out_proj.weight.grad
     torch.testing.assert_close(model.classifier.out_proj.weight.grad, expected, atol=1e-6, rtol=1e-4)
     assert trainer.whole_epoch.loss == pytest.approx((total / divisor).item() / np.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
+    kind, data = labelled
+    compare_update(data, tmp_path, changes_for(kind), accumulation)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"--label-smoothing": "0.2"},
+        {"--class-weights": '{"0": 4.0, "1": 0.25}'},
+        {"--class-weights": "balanced", "--label-smoothing": "0.1"},
+    ],
+    ids=["smoothed", "weighted", "both"],
+)
+def test_weighted_and_smoothed_updates_equal_those_of_fairseq(tmp_path, accumulation, loss):
+    compare_update(write_data(tmp_path / "data", longest=40), tmp_path, loss, accumulation)
 
 
 @pytest.mark.parametrize("method", ["transformers", "lora"])

@@ -1,5 +1,6 @@
 """Runs of the methods transformers and lora, from the command line to analysis and eval."""
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -71,15 +72,15 @@ def test_manifests_describe_the_runs(swept):
         assert len(content["data"]["sha256"]) == 14
         assert content["precision"] == "fp32"
         assert content["packages"]["transformers"]
-        assert content["command"][:2] == ["roberta-small", "train"]
         for key, value in measured(run).items():
             assert content[key] == value
         assert content["peak_memory_bytes"] > 1 << 20
     full, lora = (manifest.read(run) for run in runs(swept)[1:])
     head = 16 * 16 + 16 + 16 * 2 + 2
-    assert lora["trainable_parameters"] == head + 2 * 2 * 8 * (16 + 16)
+    adapters = 2 * 2 * 8 * (16 + 16)
+    assert lora["trainable_parameters"] == head + adapters
+    assert lora["parameters"] == full["parameters"] + adapters
     assert full["trainable_parameters"] == full["parameters"]
-    assert lora["recipe_flags"][-2:] == ["query", "value"]
     assert {"--lora-rank", "--lora-dropout"} <= set(lora["recipe_flags"])
 
 
@@ -130,21 +131,15 @@ def test_finished_runs_are_skipped_and_another_recipe_is_an_error(swept, capfd):
     assert [path.stat().st_mtime_ns for path in checkpoints] == before
     capfd.readouterr()
     assert command(*TRANSFORMERS, *options(swept), "--", "--dropout", "0.3") == 1
-    err = capfd.readouterr().err
-    assert "--dropout not set" in err
-    assert "--dropout 0.3" in err
+    assert re.search("--dropout not set.*--dropout 0.3", capfd.readouterr().err)
     assert command(*LORA, *options(swept), "--rank", "3") == 1
-    err = capfd.readouterr().err
-    assert "--lora-rank 8" in err
-    assert "--lora-rank 3" in err
+    assert re.search("--lora-rank 8.*--lora-rank 3", capfd.readouterr().err)
 
 
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
         (["--target-modules", "q_proj"], ["--target-modules q_proj", "dense, key, query, value"]),
-        (["--pretrained", "absent.pt"], ["absent.pt: "]),
-        (["--data", "absent"], ["absent: "]),
         (["--", "--encoder-layers", "3"], ["--encoder-layers 3", "--encoder-layers 2", "pre.pt"]),
         (["--", "--tokens-per-sample", "3"], ["--tokens-per-sample"]),
     ],
@@ -157,15 +152,6 @@ def test_mistakes_are_reported_before_anything_starts(swept, capfd, tmp_path, ar
     assert not (tmp_path / "new").exists()
 
 
-def test_a_dictionary_other_than_the_checkpoints_is_an_error(swept, capfd, tmp_path):
-    shutil.copy(swept / "pre.pt", tmp_path / "pre.pt")
-    lines = (swept / "dict.txt").read_text().splitlines()
-    (tmp_path / "dict.txt").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
-    arguments = [*options(swept), "--pretrained", tmp_path / "pre.pt", "--out", tmp_path / "new"]
-    assert command(*TRANSFORMERS, *arguments, "--inits", "pretrained") == 1
-    assert str(tmp_path / "dict.txt") in capfd.readouterr().err
-
-
 def test_a_grid_value_equal_to_the_default_of_lora_is_not_a_setting(swept, capfd):
     """LoRA's default learning rate needs no flag; the command printed for a run plans that run again."""
     start = [*LORA, *options(swept), "--seeds", "5", "--dry-run"]
@@ -176,21 +162,4 @@ def test_a_grid_value_equal_to_the_default_of_lora_is_not_a_setting(swept, capfd
         assert experiments([*shlex.split(line)[1:], "--dry-run"]) == 0
         assert line in capfd.readouterr().out
     assert command(*start, "--grid", "lr=1e-3", "--", "--lr", "1e-2") == 1
-    err = capfd.readouterr().err
-    assert "--lr" in err
-    assert "--grid" in err
-
-
-def test_the_recorded_command_keeps_paths_with_spaces(swept, tmp_path, capfd):
-    checkpoint = tmp_path / "my models" / "pre.pt"
-    checkpoint.parent.mkdir()
-    shutil.copy(swept / "pre.pt", checkpoint)
-    shutil.copy(swept / "dict.txt", checkpoint.parent)
-    start = [*options(swept), "--seeds", "7", "--dry-run"]
-    at = start.index("--pretrained")
-    del start[at : at + 2]
-    for inits in (["pretrained", "--pretrained", checkpoint], [f"other={checkpoint}"]):
-        assert command(*TRANSFORMERS, *start, "--inits", *inits) == 0
-        shown = [one for one in capfd.readouterr().out.splitlines() if one.startswith("roberta-small train")]
-        assert len(shown) == 1
-        assert any(word.endswith("my models/pre.pt") for word in shlex.split(shown[0]))
+    assert re.search("--lr.*--grid", capfd.readouterr().err)
