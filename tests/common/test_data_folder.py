@@ -26,8 +26,6 @@ from roberta_small.common.files import atomic_folder
 from roberta_small.preprocess import audit
 from tests.support.data_folders import write_split
 
-CLS_BOOKS_AUDIT = Path(__file__).parents[2] / "results" / "cls-books" / "audit.json"
-
 
 def test_shards_are_ordered_by_number(tmp_path):
     for number in range(12):
@@ -85,11 +83,6 @@ def test_overlap_is_read_from_the_audit_of_preprocess(tmp_path):
     assert read_overlap(tmp_path / "audit.json", notion="normalized").lines == {1, 2}
     with pytest.raises(UserError, match=r"audit\.json: .*valid and train"):
         read_overlap(tmp_path / "audit.json", "valid")
-
-
-def test_overlap_of_cls_books():
-    overlap = read_overlap(CLS_BOOKS_AUDIT)
-    assert (overlap.size, len(overlap.lines)) == (2000, 52)
 
 
 @pytest.mark.parametrize(

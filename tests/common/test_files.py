@@ -87,12 +87,6 @@ def test_error_leaves_the_old_file_unchanged(old, error):
     assert is_only_file(old, b"old")
 
 
-def test_error_leaves_no_new_file(tmp_path):
-    with pytest.raises(ValueError, match="half"):
-        fail_while_writing(tmp_path / "file", ValueError("half"))
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("size", [10, 10 * CHUNK_BYTES], ids=["when closing", "while writing"])
 def test_full_disk_names_the_file_and_keeps_the_old_one(old, full_disk, size):
     with pytest.raises(UserError) as caught:

@@ -60,11 +60,8 @@ def test_usable_cores_are_limited_by_the_cgroup(cgroups, own, files, cores):
     assert hardware.usable_cores() == cores
 
 
-def test_usable_cores_without_cgroups(cgroups):
+def test_usable_cores_without_cgroups_and_with_an_affinity(cgroups, monkeypatch):
     assert hardware.usable_cores() == 64
-
-
-def test_usable_cores_are_limited_by_the_affinity(cgroups, monkeypatch):
     cgroups("0::/\n", {"cpu.max": "800000 100000\n"})
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5})
     assert hardware.usable_cores() == 2

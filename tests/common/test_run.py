@@ -182,7 +182,3 @@ def test_a_run_of_an_earlier_version_cannot_be_compared(tmp_path):
     manifest.write(run.folder, content)
     with pytest.raises(UserError, match="no best"):
         rank([run])
-
-
-def test_of_no_run_there_is_no_best():
-    assert rank([]) == []

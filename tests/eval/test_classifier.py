@@ -162,13 +162,3 @@ def test_apostrophes_are_normalized_as_in_the_data(tmp_path):
     make_run(data, tmp_path / "run")
     typographic, plain = SentenceClassifier.from_run(tmp_path / "run").encode(["j’ai lu", "j'ai lu"])
     assert typographic.tolist() == plain.tolist()
-
-
-def test_precision_is_that_of_training_or_as_given(trained):
-    classifier = SentenceClassifier.from_run(trained.run)
-    assert classifier.network.model.args.precision == "fp32"
-    bf16 = SentenceClassifier.from_run(trained.run, precision="bf16")
-    difference = np.abs(classifier.probabilities(trained.texts) - bf16.probabilities(trained.texts)).max()
-    assert 0 < difference < 0.02
-    with pytest.raises(UserError, match=r"'fp8'.* fp32, bf16"):
-        SentenceClassifier.from_run(trained.run, precision="fp8")

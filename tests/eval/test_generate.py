@@ -51,7 +51,8 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return LanguageModel.from_run(folder / "model.pt", data=folder / "text")
+    """The data folder is that of the checkpoint."""
+    return LanguageModel.from_run(folder / "model.pt")
 
 
 def decode_without_cache(model, prompt, length):
@@ -210,11 +211,6 @@ def test_files_are_found_by_the_manifest_of_a_run(folder, model, tmp_path):
     (tmp_path / "other.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"other\.txt: .*--dict"):
         LanguageModel.from_run(tmp_path, dictionary=tmp_path / "other.txt")
-
-
-def test_data_folder_is_found_by_the_checkpoint(folder, model):
-    found = LanguageModel.from_run(folder / "model.pt")
-    assert found.generate(PROMPTS, length=4) == model.generate(PROMPTS, length=4)
 
 
 def test_dictionary_of_another_size_is_an_error(folder, tmp_path):

@@ -26,14 +26,11 @@ def edit_checkpoint(path, edit):
     torch.save(state, path)
 
 
-def test_dictionary_of_other_data_is_an_error(trained, tmp_path):
+def test_dictionary_and_sentencepiece_model_of_other_data_are_errors(trained, tmp_path):
     lines = (trained.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"dict\.txt: .*--dict"):
         SentenceClassifier.from_run(trained.run, dictionary=tmp_path / "dict.txt")
-
-
-def test_sentencepiece_model_of_other_data_is_an_error(trained, tmp_path):
     (tmp_path / "other.model").write_bytes((trained.root / "spm.model").read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"other\.model: .*--sentencepiece-model"):
         SentenceClassifier.from_run(trained.run, sentencepiece_model=tmp_path / "other.model")
@@ -114,13 +111,6 @@ def test_folder_with_runs(trained, tmp_path, capsys):
         find_run(tmp_path)
     with pytest.raises(UserError, match=r"seed1/checkpoint_best\.pt: "):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
-
-
-def test_folder_with_two_models_is_an_error(tmp_path):
-    for name in ("model.pt", "model.safetensors"):
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match=r"model\.safetensors and model\.pt"):
-        find_run(tmp_path)
 
 
 def test_runs_of_the_same_name_are_named_by_folder(trained, tmp_path):

@@ -135,13 +135,6 @@ def test_existing_files_are_never_overwritten(classifier_folder, tmp_path):
     assert not (tmp_path / "other.pt").exists()
 
 
-def test_options_of_other_commands_are_errors(classifier_folder, tmp_path, capsys):
-    line = ["fairseq", str(classifier_folder), "--out", str(tmp_path / "m.pt")]
-    assert main([*line, "--normalize-apostrophes"]) == 2
-    assert "--normalize-apostrophes" in capsys.readouterr().err
-    assert not (tmp_path / "m.pt").exists()
-
-
 def test_an_encoder_alone_is_no_model_to_export(tmp_path):
     config = BertConfig(
         vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4

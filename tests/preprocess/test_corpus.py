@@ -4,7 +4,6 @@ import itertools
 import json
 import lzma
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -147,12 +146,3 @@ def test_new_is_what_a_set_has_not(most):
     kept = np.concatenate(seen.sorted_arrays)
     assert set(kept.tolist()) == known
     assert len(kept) == len(known)
-
-
-def test_eight_bytes_a_key_in_a_few_arrays():
-    seen = Seen()
-    for start in range(0, 100_000, 100):
-        assert seen.add(np.arange(start, start + 100, dtype=np.uint64)).all()
-    lengths = [len(array) for array in seen.sorted_arrays]
-    assert sum(array.nbytes for array in seen.sorted_arrays) == 800_000
-    assert all(longer > 2 * shorter for longer, shorter in pairwise(lengths))

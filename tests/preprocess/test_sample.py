@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess import sample
-from roberta_small.preprocess.sample import Noun, Writer, agree, sentence
+from roberta_small.preprocess.sample import Noun, Writer, agree
 
 SPLITS = ("train", "valid", "test")
 OPINIONS = sample.language()["opinion"]
@@ -99,21 +99,6 @@ def test_french_is_well_formed(reviews, corpus):
         assert adjective.endswith(("s", "x")) or not noun.plural
         assert adjective.rstrip("s").endswith("e") or not noun.feminine
     assert checked > 1000
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("de une île", "D'une île."),
-        ("Je ai ri", "J'ai ri."),
-        ("la histoire de Hélène", "L'histoire d'Hélène."),
-        ("je ne y ai pas cru", "Je n'y ai pas cru."),
-        ("rien de haletant de Yann", "Rien de haletant de Yann."),
-        ("le livre que je lis", "Le livre que je lis."),
-    ],
-)
-def test_elision(text, expected):
-    assert sentence(text) == expected
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):

@@ -124,20 +124,6 @@ def test_webis_xml_plain_and_compressed(workdir):
     assert len(Path("out/text/valid.label").read_text().split()) == 2
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "place"),
-    [
-        ("a:b\n", ["--reader", "lines"], "all.label"),
-        ("a:b\n", ["--reader", "none"], "--reader none"),
-    ],
-)
-def test_fault_names_its_place_and_writes_nothing(toy, workdir, capsys, content, arguments, place):
-    Path("all.toy").write_text(content)
-    assert prepare("all.toy", *arguments) == 1
-    assert place in capsys.readouterr().err
-    assert not Path("out").exists()
-
-
 def test_another_number_of_labels_beside_the_text(workdir, capsys):
     Path("train.txt").write_text("un\ndeux\n")
     Path("train.label").write_text("a\n")
