@@ -215,10 +215,6 @@ def test_named_files_exist(page):
         assert (ROOT / name).is_file() or (ROOT / "roberta_small" / name).is_file(), name
 
 
-def test_the_readme_is_short():
-    assert len(text_of(ROOT / "README.md").splitlines()) <= 90
-
-
 def test_the_makefile_has_the_documented_targets():
     makefile = text_of(ROOT / "Makefile")
     pages = "\n".join(map(text_of, GUIDES + OTHERS))

@@ -16,7 +16,6 @@ from roberta_small.common.run import (
     has_runs,
     is_named,
     rank,
-    runs,
     split_arm,
     split_named,
 )
@@ -35,14 +34,6 @@ def test_names_of_a_run():
     assert run.name == "fairseq,lr=1e-4/small/seed3"
     assert run.label == "lr=1e-4/small/seed3"
     assert Run.below(Path("out"), "bow", "tfidf", 0).label == "tfidf/seed0"
-
-
-def test_runs_of_an_arm_are_ordered_by_init_then_seed():
-    found = runs(Path("out"), "fairseq", {"random": None, "small": Path("a.pt")}, [2, 1])
-    assert [(run.init, run.seed, run.checkpoint) for run in found] == [
-        *(("random", 2, None), ("random", 1, None)),
-        *(("small", 2, Path("a.pt")), ("small", 1, Path("a.pt"))),
-    ]
 
 
 def test_run_is_read_from_its_manifest(tmp_path):

@@ -6,7 +6,6 @@ import torch
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.texts import InputFormat
 from tests.support.tiny_runs import make_causal_run, make_data, make_run
 
 
@@ -115,12 +114,6 @@ def test_batches_are_halved_if_the_memory_of_a_gpu_does_not_suffice(trained, mon
     most = 0
     with pytest.raises(UserError, match="out of GPU memory"):
         classifier.probabilities(texts)
-
-
-def test_too_long_text_without_truncation_is_an_error():
-    longest = InputFormat(0, 2, max_positions=4, shorten=False, keep_eos=False)
-    with pytest.raises(UserError, match=r"^line 7: 5 .* 4 .*--shorten-method"):
-        longest.assemble([np.array([5, 6, 7, 2])], "line 7")
 
 
 def test_lone_surrogate_and_wrong_type_are_errors(trained):

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
 from roberta_small.eval.origin import find_run, find_runs
@@ -163,25 +162,6 @@ def test_a_language_model_has_what_is_not_that_of_a_classifier(masked_lm):
     for name in ("classes", "network"):
         with pytest.raises(UserError, match=rf"{checkpoint}: .*--pretrained"):
             getattr(model, name)
-
-
-def test_what_belongs_to_a_run(trained):
-    model = open_model(trained.run, precision="bf16")
-    assert model.run.run.name == "fairseq/random/seed1"
-    assert model.data.path == trained.data
-    assert model.dictionary == trained.data / "input0/dict.txt"
-    assert (model.precision.value, model.pairs, model.classes) == ("bf16", False, ["neg", "pos"])
-    assert model.input_format.max_positions == 32
-    assert model.digests() == {
-        "checkpoint": sha256(trained.run / "checkpoint_best.pt"),
-        "dictionary": sha256(model.dictionary),
-        "sentencepiece_model": sha256(trained.root / "spm.model"),
-    }
-    examples = model.examples("test")
-    assert [examples.classes[k] for k in examples.labels] == (trained.root / "test.label").read_text().split()
-    assert [row.tolist() for row in examples.rows] == [
-        row.tolist() for row in model.text_input.encode(trained.texts).rows
-    ]
 
 
 def test_data_without_a_test_set_have_no_test_examples(trained, tmp_path):

@@ -122,16 +122,6 @@ def test_wrong_input_gets_a_clear_error_and_leaves_nothing(files, capsys, spoil,
     assert sorted(files.iterdir()) == before
 
 
-def test_interrupt_leaves_nothing(files, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("roberta_small.preprocess.indexed.IndexedWriter.add", interrupted)
-    before = sorted(files.iterdir())
-    assert prepare(files) == 130
-    assert sorted(files.iterdir()) == before
-
-
 @pytest.mark.parametrize("most", [50, 5_000, 2**64 - 1])
 def test_new_is_what_a_set_has_not(most):
     generator = np.random.default_rng(1)

@@ -1,6 +1,7 @@
 """`prepare`: from files of labelled text to a complete data folder."""
 
 import csv
+import re
 from collections import Counter
 
 import pytest
@@ -72,20 +73,15 @@ def test_splits_that_are_given_are_kept(workdir):
     assert (workdir / "data/input1/train.bin").is_file()
 
 
-def test_a_column_of_splits(workdir):
+def test_a_column_of_splits(workdir, capsys):
     splits = ["train"] * 40 + ["validation"] * 10 + ["Test"] * 9 + [""]
     rows = zip(texts(60), ["a", "b"] * 30, splits, strict=True)
     prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part")
     assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 9]
     assert content("split.json")["left_out"] == [["a.csv", 61, "no split"]]
-
-
-def test_an_unknown_split_is_refused(workdir, capsys):
     rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 59 + ["fold 2"], strict=True)
-    prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part", expect=1)
-    error = capsys.readouterr().err
-    for fact in ("a.csv, line 61", "fold 2"):
-        assert fact in error
+    prepare(write_csv("b.csv", rows, ("text", "label", "part")), "--split-column", "part", expect=1)
+    assert re.search("b.csv, line 61.*fold 2", capsys.readouterr().err)
 
 
 def test_a_hugging_face_data_set(workdir):

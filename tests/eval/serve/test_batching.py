@@ -74,18 +74,6 @@ def test_an_error_is_that_of_one_request(tmp_path):
             assert future.result(60).found.probabilities.shape == (1, 2)
 
 
-def test_an_error_of_the_network_does_not_end_the_thread(classifier, monkeypatch):
-    def broken(rows):
-        raise MemoryError
-
-    with working(classifier) as worker:
-        with monkeypatch.context() as patch:
-            patch.setattr(classifier.network, "logits", broken)
-            with pytest.raises(MemoryError):
-                worker.submit(["un"]).result(60)
-        worker.submit(["un"]).result(60)
-
-
 def test_predictions_do_not_wait_for_all_explanations(classifier, monkeypatch):
     from roberta_small.eval.predict import explain
 
