@@ -47,12 +47,7 @@ a split of the data, if there are any. The file also contains tokenizer, diction
 
 
 def _add(
-    subparsers: argparse._SubParsersAction,
-    name: str,
-    text: str,
-    source: str,
-    out: str,
-    *lines: str,
+    subparsers: argparse._SubParsersAction, name: str, text: str, source: str, out: str, *lines: str
 ) -> Parser:
     """Add a command with its source and output; `lines` are the arguments of its examples."""
     examples = "examples:\n" + "".join(f"  roberta-small export {name} {line}\n" for line in lines)

@@ -60,12 +60,7 @@ class Worker:
     """The thread of a model."""
 
     def __init__(
-        self,
-        classifier: SentenceClassifier,
-        *,
-        max_tokens: int,
-        max_waiting: int,
-        turns: threading.Semaphore,
+        self, classifier: SentenceClassifier, *, max_tokens: int, max_waiting: int, turns: threading.Semaphore
     ) -> None:
         """Start the thread.
 

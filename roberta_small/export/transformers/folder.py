@@ -144,10 +144,7 @@ def write_tokenizer(
 
 
 def write_transformers_tokenizer(
-    folder: str | os.PathLike[str],
-    encoder: TransformersEncoder,
-    dictionary: Path,
-    text_format: TextFormat,
+    folder: str | os.PathLike[str], encoder: TransformersEncoder, dictionary: Path, text_format: TextFormat
 ) -> PreTrainedTokenizerBase:
     """Write a Transformers tokenizer into the existing `folder`, and return it as loaded from there.
 

@@ -50,12 +50,7 @@ from roberta_small.export.transformers.networks import (
     model_of,
     to_fairseq,
 )
-from roberta_small.export.transformers.verify import (
-    TOLERANCE,
-    Counterpart,
-    largest_difference,
-    random_rows,
-)
+from roberta_small.export.transformers.verify import TOLERANCE, Counterpart, largest_difference, random_rows
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,

@@ -265,7 +265,7 @@ def _limits(origin: Model, source: Source) -> list[str]:
     labels = origin.labels if origin.checkpoint.is_classifier else None
     lines = [
         f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
-        "are an error.",
+        "are an error."
     ]
     if labels is not None and not labels.kind.has_classes:
         lines.append(
