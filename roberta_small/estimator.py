@@ -47,17 +47,10 @@ RUNS = "runs"
 RECORD = "classifier.json"
 """In a folder of `TextClassifier.save`: parameters and classes."""
 VERSION = 1
-ERROR, FAILED = "error: ", " failed: "
-"""In a line on why the command, or a run, failed."""
-NOTICES = ("warning: ", "left out, ")
-"""How lines begin that `fit` also raises as warnings."""
-LOCAL = ("pretrained", "tokenizer", "recipe")
-"""Parameters that may be paths below the working directory."""
+ERROR = "error: "
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
-"""Values of these parameters that are no paths."""
+"""Values of tokenizer and recipe that are no paths."""
 ARM = "fairseq"
-KEPT = (CACHE, EXTENSIONS)
-"""Variables that are not settings of one command."""
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
 
@@ -145,10 +138,9 @@ class TextModel(BaseEstimator):
         shown = self.progress
         if shown is None:
             shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-        # All settings are options, not variables, and paths are relative to this folder.
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT
-        }
+        # All settings but these two are options, not variables, and paths are relative to this folder.
+        unset = {name for name in os.environ if name.startswith(PREFIX)} - {CACHE, EXTENSIONS}
+        environment = {name: value for name, value in os.environ.items() if name not in unset}
         if cache := environment.get(CACHE):
             environment[CACHE] = os.path.abspath(cache)
         code, printed = _run(words, folder, sys.stderr if shown else None, environment)
@@ -156,7 +148,7 @@ class TextModel(BaseEstimator):
         if code:
             raise UserError(_cause(printed, folder / RUNS))
         for line in printed:
-            if line.startswith(NOTICES):
+            if line.startswith(("warning: ", "left out, ")):
                 warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
         init = "random" if self.pretrained is None else "pretrained"
         self._complete(folder / RUNS, [f"{ARM}/{init}/seed{seed}" for seed in self.seeds])
@@ -286,8 +278,8 @@ class TextModel(BaseEstimator):
             "seeds": self.seeds,
             "no-baselines": True,
         }
-        for name in LOCAL:  # paths are absolute, because the command runs in another folder
-            value = getattr(self, name)
+        for name in ("pretrained", "tokenizer", "recipe"):
+            value = getattr(self, name)  # a path becomes absolute, because the command runs in another folder
             if isinstance(value, os.PathLike) or (
                 value is not None and value not in NAMES and (value.startswith(".") or os.path.exists(value))
             ):
@@ -425,28 +417,25 @@ class TextClassifier(ClassifierMixin, TextModel):
             raise ValueError(
                 f"y: labels that are empty or differ only in spaces: {sorted(map(repr, names))[:8]}"
             )
-        valid_cells = None if y_valid is None else self._valid_cells(y_valid, form, names, len(classes))
+        valid_cells: list[Any] | None = None
+        if y_valid is not None:
+            if _form(y_valid) != form:
+                raise ValueError("y and y_valid: one label per text in one, several in the other")
+            if form == ONE:
+                every = _check_labels(y_valid, "y_valid").tolist()
+                valid_cells = list(map(_name, every))
+            else:
+                rows, found = _label_sets(y_valid, "y_valid", form)
+                if form == INDICATOR and len(found) != len(classes):
+                    raise ValueError(f"y_valid: {len(found)} columns, but y has {len(classes)}")
+                valid_cells = [list(map(_name, row)) for row in rows]
+                every = [label for row in rows for label in row]
+            if unknown := [label for label in every if _name(label) not in names]:
+                raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
         kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
         self._fit(kind, X, cells, X_valid, valid_cells)
         self.classes_, self._names, self._form = classes, names, form
         return self
-
-    @staticmethod
-    def _valid_cells(y_valid: Any, form: str, names: Sequence[str], columns: int) -> list[Any]:
-        if _form(y_valid) != form:
-            raise ValueError("y and y_valid: one label per text in one, several in the other")
-        if form == ONE:
-            every = _check_labels(y_valid, "y_valid").tolist()
-            cells: list[Any] = list(map(_name, every))
-        else:
-            rows, classes = _label_sets(y_valid, "y_valid", form)
-            if form == INDICATOR and len(classes) != columns:
-                raise ValueError(f"y_valid: {len(classes)} columns, but y has {columns}")
-            cells = [list(map(_name, row)) for row in rows]
-            every = [label for row in rows for label in row]
-        if unknown := [label for label in every if _name(label) not in names]:
-            raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
-        return cells
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probabilities (N, K), columns in the order of `classes_`; X as for `fit`.
@@ -712,6 +701,6 @@ def _cause(lines: Sequence[str], runs: Path) -> str:
     for number, line in enumerate(lines):
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
-        if FAILED in line:
+        if " failed: " in line:  # a run
             return " ".join([*lines[number : number + 20], f"(the runs are in {runs})"])
     return " ".join([*lines[-15:], f"(the runs are in {runs})"])

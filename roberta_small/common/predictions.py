@@ -95,12 +95,8 @@ class LabelsPrediction:
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""
         gold = None if self.true_classes is None else list(self.true_classes)
-        return {
-            "index": self.index,
-            "gold": gold,
-            "probabilities": self.probabilities,
-            "thresholds": self.thresholds,
-        }
+        own = {"probabilities": self.probabilities, "thresholds": self.thresholds}
+        return {"index": self.index, "gold": gold, **own}
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,15 @@ def run(args: argparse.Namespace) -> None:
     evaluated = aligned(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     if args.errors:
-        write_errors(args.errors, evaluated, kept_N, texts, args.split)
+        from roberta_small.eval.error_analysis import page_data, render
+
+        names, first = [member.run.name for member in evaluated], evaluated[0]
+        p_RNK = np.stack([member.outputs[kept_N] for member in evaluated])
+        lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
+        page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, args.split)
+        atomic_write(args.errors, render(page))
+        wrong = sum(row["wrong"] for row in page["rows"])
+        print(f"wrote {args.errors}: {len(page['rows']):,} examples, {wrong:,} errors")
     groups = score_groups(evaluated, kept_N, args.draws)
     labels = evaluated[0].labels
     dedup = None
@@ -232,21 +240,6 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
     return read_texts(data, args.split)
-
-
-def write_errors(
-    path: str, evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], texts: list[str], split: str
-) -> None:
-    """Write the page of --errors."""
-    from roberta_small.eval.error_analysis import page_data, render
-
-    names, first = [member.run.name for member in evaluated], evaluated[0]
-    p_RNK = np.stack([member.outputs[kept_N] for member in evaluated])
-    lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
-    content = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, split)
-    atomic_write(path, render(content))
-    wrong = sum(row["wrong"] for row in content["rows"])
-    print(f"wrote {path}: {len(content['rows']):,} examples, {wrong:,} errors")
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:

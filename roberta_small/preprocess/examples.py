@@ -245,11 +245,20 @@ def _read_sources(options: Options) -> tuple[Splits, Columns, LeftOut, list[str]
         rows, columns, notes = _read(source, options, columns)
         warnings += notes
         for row in rows:
-            name = _split_of(row, columns)
-            if name in splits:
+            name, named = "train", row.record.split
+            if columns.split is not None and named is not None:
+                name = SPLIT_NAMES.get(named.casefold(), "")
+            if columns.split is not None and named is None:
+                left_out.append((row, "no split"))
+            elif name in splits:
                 splits[name].append(row)
+            elif is_dataset(row.source):
+                left_out.append((row, f"split '{named}'"))
             else:
-                left_out.append((row, name))
+                raise UserError(
+                    f"{row.source}, line {row.record.line}: split '{named}' is not one of "
+                    f"{', '.join(SPLIT_NAMES)}; rename it"
+                )
     for name, part in (("valid", options.valid), ("test", options.test)):
         if is_source(part):
             if splits[name]:
@@ -333,23 +342,6 @@ def _unused_split(table: pd.DataFrame, columns: Columns) -> list[str]:
             shown = ", ".join(f"{number} {split}" for split, number in found.items())
             return [f"column '{name}' names splits ({shown}), but is not used: add --split-column {name}"]
     return []
-
-
-def _split_of(row: Row, columns: Columns) -> str:
-    """The split that a file assigns a row to (train if it names none), else the reason to leave it out."""
-    if columns.split is None:
-        return "train"
-    if row.record.split is None:
-        return "no split"
-    name = SPLIT_NAMES.get(row.record.split.casefold())
-    if name is None and is_dataset(row.source):
-        return f"split '{row.record.split}'"
-    if name is None:
-        raise UserError(
-            f"{row.source}, line {row.record.line}: split '{row.record.split}' is not one of "
-            f"{', '.join(SPLIT_NAMES)}; rename it"
-        )
-    return name
 
 
 def _usable(splits: Splits) -> tuple[Splits, LeftOut, list[str]]:

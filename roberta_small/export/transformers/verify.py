@@ -120,13 +120,9 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     chosen = [known[number] for number in sorted(numbers)]
     sentences = len(chosen)
     vocabulary = source.vocabulary if other.order is None else len(other.order)
-    chosen += random_rows(
-        RANDOM_ROWS,
-        origin.input_format.max_positions,
-        vocabulary,
-        BOS if origin.input_format.init_token is None else origin.input_format.init_token,
-        pairs=other.token_types,
-    )
+    longest, init = origin.input_format.max_positions, origin.input_format.init_token
+    init = BOS if init is None else init
+    chosen += random_rows(RANDOM_ROWS, longest, vocabulary, init, pairs=other.token_types)
     difference = largest_difference(source.model(), source.head, other, chosen)
     if not difference <= TOLERANCE:
         raise UserError(
