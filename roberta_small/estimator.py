@@ -33,7 +33,7 @@ from roberta_small.common import manifest
 from roberta_small.common.cli import EXTENSIONS, PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind, Labels
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind
 from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD, THRESHOLDS
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.settings import HYPERPARAMETERS, OWN_DATA
@@ -135,9 +135,8 @@ class TextModel(BaseEstimator):
                 lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in some)
                 atomic_write(folder / name, "".join(lines))
         words = self._words(kind, paired="pair" in rows[0], held_out=held_out is not None)
-        shown = self.progress
-        if shown is None:
-            shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+        shown = seen if self.progress is None else self.progress
         # All settings but these two are options, not variables, and paths are relative to this folder.
         unset = {name for name in os.environ if name.startswith(PREFIX)} - {CACHE, EXTENSIONS}
         environment = {name: value for name, value in os.environ.items() if name not in unset}
@@ -210,7 +209,8 @@ class TextModel(BaseEstimator):
             )
         found = cls(device=device)
         found.log_ = ""
-        found._adopt(model.labels)
+        names, form = sorted(model.labels.classes), ONE if model.labels.kind.exclusive else LISTS
+        found._recall({"classes": names, "names": names, "labels": form})
         found._complete(run.folder if run.manifest else run.checkpoint, [""])
         found._loaded = model
         return found
@@ -293,15 +293,12 @@ class TextModel(BaseEstimator):
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    def _adopt(self, labels: Labels) -> None:
-        """Take over what the outputs of a model mean; numbers have no classes."""
-
     def _recorded(self) -> dict[str, Any]:
         """What `save` records of the labels."""
         return {}
 
     def _recall(self, record: Mapping[str, Any]) -> None:
-        """Restore what `_recorded` returned."""
+        """Restore what `_recorded` returned; numbers have no classes."""
 
     def _complete(self, runs: Path, folders: Sequence[str]) -> None:
         """`folders` are those of the runs, below `runs`; "" is `runs` itself."""
@@ -349,14 +346,10 @@ class TextModel(BaseEstimator):
             for kept in (manifest.NAME, THRESHOLDS):
                 if (folder / kept).is_file():
                     shutil.copyfile(folder / kept, copy / kept)
-        parameters = {
-            name: str(value) if isinstance(value, os.PathLike) else value
-            for name, value in self.get_params(deep=False).items()
-        }
+        lists = {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)}
         record = {
             "version": VERSION,
-            "parameters": parameters
-            | {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)},
+            "parameters": self.get_params(deep=False) | lists,
             **self._recorded(),
             "folders": self._folders,
             "log": self.log_,
@@ -478,11 +471,6 @@ class TextClassifier(ClassifierMixin, TextModel):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-    def _adopt(self, labels: Labels) -> None:
-        self._names = sorted(labels.classes)
-        self.classes_ = np.array(self._names)
-        self._form = ONE if labels.kind.exclusive else LISTS
 
     def _recorded(self) -> dict[str, Any]:
         form = {} if self._form == ONE else {"labels": self._form}
@@ -648,11 +636,8 @@ def _rows(X: Any, cells: Sequence[Any], one: str = "X", other: str = "y") -> lis
     texts = check_texts(X, one)
     if len(texts) != len(cells):
         raise ValueError(f"{one} has {len(texts)} texts, but {other} has {len(cells)} labels")
-    rows = []
-    for text, cell in zip(texts, cells, strict=True):
-        row = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
-        rows.append({**row, "label": cell})
-    return rows
+    rows = [{"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]} for text in texts]
+    return [{**row, "label": cell} for row, cell in zip(rows, cells, strict=True)]
 
 
 def _command_line(options: Mapping[str, Any], flags: Sequence[str]) -> list[str]:

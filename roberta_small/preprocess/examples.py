@@ -232,9 +232,22 @@ def read_examples(options: Options) -> Examples:
             f"{first.record.line}); if the file was converted from Latin-1, convert the original from "
             "Windows-1252: iconv -f cp1252 -t utf-8"
         )
-    examples = Examples(_held_out(splits, kind, options), columns, kind, left_out, warnings, merged)
-    _check_splits(examples, ", ".join(options.train))
-    return examples
+    splits = _held_out(splits, kind, options)
+    known = labels.class_counts([row.label for row in splits["train"]], kind)
+    for name, rows in splits.items():
+        if not rows:
+            raise UserError(
+                f"{', '.join(options.train)}: too few different texts for a {name} split; add texts, or pass "
+                f"--{name} FILE"
+            )
+        for row in rows:
+            for label in labels.classes_in(row.label, kind):
+                if label not in known:
+                    raise UserError(
+                        f"{row.source}, line {row.record.line}: label '{label}' of the {name} split is "
+                        f"unknown; the training data contain only {quoted(sorted(known))}"
+                    )
+    return Examples(splits, columns, kind, left_out, warnings, merged)
 
 
 def _read_sources(options: Options) -> tuple[Splits, Columns, LeftOut, list[str]]:
@@ -391,20 +404,3 @@ def _held_out(splits: Splits, kind: LabelKind, options: Options) -> Splits:
     strata = labels.strata([row.label for row in rows], kind)
     indices = grouped_split(strata, [row.key for row in rows], sizes, options.seed)
     return splits | {name: [rows[index] for index in chosen] for name, chosen in indices.items()}
-
-
-def _check_splits(examples: Examples, where: str) -> None:
-    """Raise `UserError` for an empty split, and for a class without training examples."""
-    known = examples.classes(examples.splits["train"])
-    for name, rows in examples.splits.items():
-        if not rows:
-            raise UserError(
-                f"{where}: too few different texts for a {name} split; add texts, or pass --{name} FILE"
-            )
-        for row in rows:
-            for label in labels.classes_in(row.label, examples.kind):
-                if label not in known:
-                    raise UserError(
-                        f"{row.source}, line {row.record.line}: label '{label}' of the {name} split is "
-                        f"unknown; the training data contain only {quoted(sorted(known))}"
-                    )

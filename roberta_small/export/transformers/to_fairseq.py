@@ -66,8 +66,7 @@ from roberta_small.preprocess.tokenization.transformers_encoder import Transform
 HEAD = "sentence_classification_head"
 MODULES = "modules.json"
 """The layers of a sentence encoder (sentence-transformers)."""
-VERSION = "encoder.sentence_encoder.version"
-UNUSED = (LM_HEAD, VERSION)
+UNUSED = (LM_HEAD, "encoder.sentence_encoder.version")
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""
 ROWS = 24
 """Number of inputs with random ids on which both networks are compared."""
@@ -214,9 +213,7 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
     """Dictionary and tokenizer of a folder; raises `UserError` if they do not fit the model or each other."""
     path = Path(given) if given is not None else folder / "dict.txt"
     found = beside(folder)
-    encoder = None
-    if found is not None and found.model is None:
-        encoder = found.transformers_encoder()
+    encoder = found.transformers_encoder() if found is not None and found.model is None else None
     if given is None and not path.is_file() and encoder is not None:
         path, content = folder, encoder.dictionary.text().encode()
         words = Dictionary.load(io.StringIO(content.decode()))
@@ -275,7 +272,6 @@ def _configuration(
     if loaded.pools_by_mean:
         pooling, head_activation = "mean", model.config.pooler_activation
     values = {name: getattr(config, entry) for name, entry in family.settings.items()}
-    activation = ACTIVATIONS[str(values.get("activation", "gelu"))]
     longest = longest_input(config)
     pooler = values["dropout"] if values["pooler_dropout"] is None else values["pooler_dropout"]
     flags = {
@@ -289,7 +285,7 @@ def _configuration(
         "attention-dropout": values["attention_dropout"],
         "activation-dropout": carried.activation_dropout,
         "pooler-dropout": pooler,
-        "activation-fn": activation,
+        "activation-fn": ACTIVATIONS[str(values.get("activation", "gelu"))],
         "pooler-activation-fn": head_activation,
         "precision": "fp32",
         "pooling": pooling,
