@@ -396,13 +396,7 @@ class TextClassifier(ClassifierMixin, TextModel):
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
         form = _form(y)
-        cells: list[Any]
-        if form == ONE:
-            labels = _check_labels(y)
-            classes, cells = np.unique(labels), list(map(_name, labels.tolist()))
-        else:
-            rows, classes = _label_sets(y, "y", form)
-            cells = [list(map(_name, row)) for row in rows]
+        cells, _, classes = _cells(y, "y", form)
         names = list(map(_name, classes.tolist()))
         if len(names) < 2:
             raise ValueError(f"y: {len(names)} class; a classifier needs at least two classes")
@@ -414,15 +408,9 @@ class TextClassifier(ClassifierMixin, TextModel):
         if y_valid is not None:
             if _form(y_valid) != form:
                 raise ValueError("y and y_valid: one label per text in one, several in the other")
-            if form == ONE:
-                every = _check_labels(y_valid, "y_valid").tolist()
-                valid_cells = list(map(_name, every))
-            else:
-                rows, found = _label_sets(y_valid, "y_valid", form)
-                if form == INDICATOR and len(found) != len(classes):
-                    raise ValueError(f"y_valid: {len(found)} columns, but y has {len(classes)}")
-                valid_cells = [list(map(_name, row)) for row in rows]
-                every = [label for row in rows for label in row]
+            valid_cells, every, found = _cells(y_valid, "y_valid", form)
+            if form == INDICATOR and len(found) != len(classes):
+                raise ValueError(f"y_valid: {len(found)} columns, but y has {len(classes)}")
             if unknown := [label for label in every if _name(label) not in names]:
                 raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
         kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
@@ -563,7 +551,7 @@ def check_texts(X: Any, name: str = "X") -> list[Text]:
     return texts
 
 
-def _check_labels(y: Any, name: str = "y") -> NDArray[Any]:
+def _check_labels(y: Any, name: str) -> NDArray[Any]:
     """The labels as an array; raises `ValueError` for labels that are missing or of several types."""
     values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -594,22 +582,27 @@ def _form(y: Any) -> str:
     return LISTS if any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in y) else ONE
 
 
-def _label_sets(y: Any, name: str, form: str) -> tuple[list[list[Any]], NDArray[Any]]:
-    """The labels of each text, and the classes; raises `ValueError` for malformed ones."""
+def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[Any]]:
+    """The labels of each text as in a file, all labels, and the classes; `ValueError` for malformed ones."""
+    if form == ONE:
+        labels = _check_labels(y, name)
+        return list(map(_name, labels.tolist())), labels.tolist(), np.unique(labels)
+    rows = []
     if form == INDICATOR:
-        classes = np.array(y.columns) if isinstance(y, pd.DataFrame) else None
         matrix_NK = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
         if not np.isin(matrix_NK, (0, 1)).all():
             raise ValueError(f"{name}: an indicator matrix has only 0 and 1")
-        classes = np.arange(matrix_NK.shape[1]) if classes is None else classes
-        return [classes[row_K.astype(bool)].tolist() for row_K in matrix_NK], classes
-    rows = []
-    for number, row in enumerate(y):
-        if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
-            raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
-        rows.append(sorted(row))
+        classes = np.array(y.columns) if isinstance(y, pd.DataFrame) else np.arange(matrix_NK.shape[1])
+        rows = [classes[row_K.astype(bool)].tolist() for row_K in matrix_NK]
+    else:
+        for number, row in enumerate(y):
+            if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
+                raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
+            rows.append(sorted(row))
     every = [label for row in rows for label in row]
-    return rows, np.unique(_check_labels(every, name)) if every else np.array([])
+    if form == LISTS:
+        classes = np.unique(_check_labels(every, name)) if every else np.array([])
+    return [list(map(_name, row)) for row in rows], every, classes
 
 
 def _check_numbers(y: Any, name: str = "y") -> list[float]:

@@ -3,9 +3,8 @@
 For each checkpoint, the report has every metric (accuracy, macro-F1, MCC, AUROC, Brier score, calibration
 error) with its bootstrap interval, scores by class and the confusion matrix. Multi-label data have micro-F1,
 macro-F1, subset accuracy and scores by class, numeric labels Pearson and Spearman correlation and the root of
-the mean squared error. For the runs of each method and
-initialization, it has mean and standard deviation, and their ensemble (mean of the probabilities). The table
-is printed.
+the mean squared error. For the runs of each method and initialization, it has mean and standard deviation,
+and their ensemble (mean of the probabilities). The table is printed.
 """
 
 from __future__ import annotations
@@ -247,7 +246,7 @@ def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
     path = run.folder / predictions.file_name(split)
     found = predictions.read_any(path)
     for index, prediction in enumerate(found):
-        if prediction.index != index or not prediction.known:
+        if prediction.index != index or prediction.record()["gold"] is None:
             what = "its prediction is missing" if prediction.index != index else "its true class is unknown"
             raise UserError(
                 f"{path}: example {index}: {what}; evaluate the checkpoint with --write-predictions"
@@ -279,10 +278,8 @@ def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
                 f"{member.run.name} and {first.run.name} have different examples; "
                 "pass the data to evaluate on with --data"
             )
-        own = list(member.labels.classes)
-        outputs_NK = in_order_of(
-            list(first.labels.classes), own, member.outputs, member.run.name, first.run.name
-        )
+        own, names = list(member.labels.classes), list(first.labels.classes)
+        outputs_NK = in_order_of(names, own, member.outputs, member.run.name, first.run.name)
         thresholds = dict(zip(own, member.labels.thresholds, strict=False))
         labels = first.labels.with_thresholds(thresholds)
         found.append(replace(member, labels=labels, targets=first.targets, outputs=outputs_NK))

@@ -219,7 +219,8 @@ def _quality(origin: Model) -> list[str]:
     lines = []
     for split in ("valid", "test"):
         path = origin.run.folder / predictions.file_name(split)
-        found = [one for one in predictions.read_any(path) if one.known] if path.is_file() else []
+        every = predictions.read_any(path) if path.is_file() else []
+        found = [one for one in every if one.record()["gold"] is not None]
         if not found:
             continue
         arrays = predictions.to_arrays(found)
