@@ -137,8 +137,7 @@ def run(args: argparse.Namespace) -> None:
         wrong = sum(row["wrong"] for row in page["rows"])
         print(f"wrote {args.errors}: {len(page['rows']):,} examples, {wrong:,} errors")
     groups = score_groups(evaluated, kept_N, args.draws)
-    labels = evaluated[0].labels
-    dedup = None
+    labels, dedup = evaluated[0].labels, None
     if overlap is not None:
         dedup = {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}
     majority: dict[str, Any] | None = None

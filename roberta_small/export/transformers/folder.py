@@ -285,10 +285,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
             outputs is None or not torch.equal(outputs.weight, inputs.weight)
         )
         if complete and untied:
-            notes = (
-                *notes,
-                "the LM head is not used, because its matrix is not that of the token embeddings",
-            )
+            notes += ("the LM head is not used, because its matrix is not that of the token embeddings",)
         kind = family.classes[0 if complete and not untied else 2]
     if kind != type(model).__name__:
         model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
