@@ -33,7 +33,7 @@ from roberta_small.common import manifest
 from roberta_small.common.cli import EXTENSIONS, PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind, Labels
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind
 from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD, THRESHOLDS
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.settings import HYPERPARAMETERS, OWN_DATA
@@ -47,17 +47,10 @@ RUNS = "runs"
 RECORD = "classifier.json"
 """In a folder of `TextClassifier.save`: parameters and classes."""
 VERSION = 1
-ERROR, FAILED = "error: ", " failed: "
-"""In a line on why the command, or a run, failed."""
-NOTICES = ("warning: ", "left out, ")
-"""How lines begin that `fit` also raises as warnings."""
-LOCAL = ("pretrained", "tokenizer", "recipe")
-"""Parameters that may be paths below the working directory."""
+ERROR = "error: "
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
-"""Values of these parameters that are no paths."""
+"""Values of tokenizer and recipe that are no paths."""
 ARM = "fairseq"
-KEPT = (CACHE, EXTENSIONS)
-"""Variables that are not settings of one command."""
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
 
@@ -142,13 +135,11 @@ class TextModel(BaseEstimator):
                 lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in some)
                 atomic_write(folder / name, "".join(lines))
         words = self._words(kind, paired="pair" in rows[0], held_out=held_out is not None)
-        shown = self.progress
-        if shown is None:
-            shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-        # All settings are options, not variables, and paths are relative to this folder.
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT
-        }
+        seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+        shown = seen if self.progress is None else self.progress
+        # All settings but these two are options, not variables, and paths are relative to this folder.
+        unset = {name for name in os.environ if name.startswith(PREFIX)} - {CACHE, EXTENSIONS}
+        environment = {name: value for name, value in os.environ.items() if name not in unset}
         if cache := environment.get(CACHE):
             environment[CACHE] = os.path.abspath(cache)
         code, printed = _run(words, folder, sys.stderr if shown else None, environment)
@@ -156,7 +147,7 @@ class TextModel(BaseEstimator):
         if code:
             raise UserError(_cause(printed, folder / RUNS))
         for line in printed:
-            if line.startswith(NOTICES):
+            if line.startswith(("warning: ", "left out, ")):
                 warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
         init = "random" if self.pretrained is None else "pretrained"
         self._complete(folder / RUNS, [f"{ARM}/{init}/seed{seed}" for seed in self.seeds])
@@ -218,7 +209,8 @@ class TextModel(BaseEstimator):
             )
         found = cls(device=device)
         found.log_ = ""
-        found._adopt(model.labels)
+        names, form = sorted(model.labels.classes), ONE if model.labels.kind.exclusive else LISTS
+        found._recall({"classes": names, "names": names, "labels": form})
         found._complete(run.folder if run.manifest else run.checkpoint, [""])
         found._loaded = model
         return found
@@ -286,8 +278,8 @@ class TextModel(BaseEstimator):
             "seeds": self.seeds,
             "no-baselines": True,
         }
-        for name in LOCAL:  # paths are absolute, because the command runs in another folder
-            value = getattr(self, name)
+        for name in ("pretrained", "tokenizer", "recipe"):
+            value = getattr(self, name)  # a path becomes absolute, because the command runs in another folder
             if isinstance(value, os.PathLike) or (
                 value is not None and value not in NAMES and (value.startswith(".") or os.path.exists(value))
             ):
@@ -301,15 +293,12 @@ class TextModel(BaseEstimator):
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    def _adopt(self, labels: Labels) -> None:
-        """Take over what the outputs of a model mean; numbers have no classes."""
-
     def _recorded(self) -> dict[str, Any]:
         """What `save` records of the labels."""
         return {}
 
     def _recall(self, record: Mapping[str, Any]) -> None:
-        """Restore what `_recorded` returned."""
+        """Restore what `_recorded` returned; numbers have no classes."""
 
     def _complete(self, runs: Path, folders: Sequence[str]) -> None:
         """`folders` are those of the runs, below `runs`; "" is `runs` itself."""
@@ -357,14 +346,10 @@ class TextModel(BaseEstimator):
             for kept in (manifest.NAME, THRESHOLDS):
                 if (folder / kept).is_file():
                     shutil.copyfile(folder / kept, copy / kept)
-        parameters = {
-            name: str(value) if isinstance(value, os.PathLike) else value
-            for name, value in self.get_params(deep=False).items()
-        }
+        lists = {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)}
         record = {
             "version": VERSION,
-            "parameters": parameters
-            | {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)},
+            "parameters": self.get_params(deep=False) | lists,
             **self._recorded(),
             "folders": self._folders,
             "log": self.log_,
@@ -411,13 +396,7 @@ class TextClassifier(ClassifierMixin, TextModel):
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
         form = _form(y)
-        cells: list[Any]
-        if form == ONE:
-            labels = _check_labels(y)
-            classes, cells = np.unique(labels), list(map(_name, labels.tolist()))
-        else:
-            rows, classes = _label_sets(y, "y", form)
-            cells = [list(map(_name, row)) for row in rows]
+        cells, _, classes = _cells(y, "y", form)
         names = list(map(_name, classes.tolist()))
         if len(names) < 2:
             raise ValueError(f"y: {len(names)} class; a classifier needs at least two classes")
@@ -425,28 +404,19 @@ class TextClassifier(ClassifierMixin, TextModel):
             raise ValueError(
                 f"y: labels that are empty or differ only in spaces: {sorted(map(repr, names))[:8]}"
             )
-        valid_cells = None if y_valid is None else self._valid_cells(y_valid, form, names, len(classes))
+        valid_cells: list[Any] | None = None
+        if y_valid is not None:
+            if _form(y_valid) != form:
+                raise ValueError("y and y_valid: one label per text in one, several in the other")
+            valid_cells, every, found = _cells(y_valid, "y_valid", form)
+            if form == INDICATOR and len(found) != len(classes):
+                raise ValueError(f"y_valid: {len(found)} columns, but y has {len(classes)}")
+            if unknown := [label for label in every if _name(label) not in names]:
+                raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
         kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
         self._fit(kind, X, cells, X_valid, valid_cells)
         self.classes_, self._names, self._form = classes, names, form
         return self
-
-    @staticmethod
-    def _valid_cells(y_valid: Any, form: str, names: Sequence[str], columns: int) -> list[Any]:
-        if _form(y_valid) != form:
-            raise ValueError("y and y_valid: one label per text in one, several in the other")
-        if form == ONE:
-            every = _check_labels(y_valid, "y_valid").tolist()
-            cells: list[Any] = list(map(_name, every))
-        else:
-            rows, classes = _label_sets(y_valid, "y_valid", form)
-            if form == INDICATOR and len(classes) != columns:
-                raise ValueError(f"y_valid: {len(classes)} columns, but y has {columns}")
-            cells = [list(map(_name, row)) for row in rows]
-            every = [label for row in rows for label in row]
-        if unknown := [label for label in every if _name(label) not in names]:
-            raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
-        return cells
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probabilities (N, K), columns in the order of `classes_`; X as for `fit`.
@@ -489,11 +459,6 @@ class TextClassifier(ClassifierMixin, TextModel):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-    def _adopt(self, labels: Labels) -> None:
-        self._names = sorted(labels.classes)
-        self.classes_ = np.array(self._names)
-        self._form = ONE if labels.kind.exclusive else LISTS
 
     def _recorded(self) -> dict[str, Any]:
         form = {} if self._form == ONE else {"labels": self._form}
@@ -586,7 +551,7 @@ def check_texts(X: Any, name: str = "X") -> list[Text]:
     return texts
 
 
-def _check_labels(y: Any, name: str = "y") -> NDArray[Any]:
+def _check_labels(y: Any, name: str) -> NDArray[Any]:
     """The labels as an array; raises `ValueError` for labels that are missing or of several types."""
     values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -617,22 +582,27 @@ def _form(y: Any) -> str:
     return LISTS if any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in y) else ONE
 
 
-def _label_sets(y: Any, name: str, form: str) -> tuple[list[list[Any]], NDArray[Any]]:
-    """The labels of each text, and the classes; raises `ValueError` for malformed ones."""
+def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[Any]]:
+    """The labels of each text as in a file, all labels, and the classes; `ValueError` for malformed ones."""
+    if form == ONE:
+        labels = _check_labels(y, name)
+        return list(map(_name, labels.tolist())), labels.tolist(), np.unique(labels)
+    rows = []
     if form == INDICATOR:
-        classes = np.array(y.columns) if isinstance(y, pd.DataFrame) else None
         matrix_NK = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
         if not np.isin(matrix_NK, (0, 1)).all():
             raise ValueError(f"{name}: an indicator matrix has only 0 and 1")
-        classes = np.arange(matrix_NK.shape[1]) if classes is None else classes
-        return [classes[row_K.astype(bool)].tolist() for row_K in matrix_NK], classes
-    rows = []
-    for number, row in enumerate(y):
-        if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
-            raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
-        rows.append(sorted(row))
+        classes = np.array(y.columns) if isinstance(y, pd.DataFrame) else np.arange(matrix_NK.shape[1])
+        rows = [classes[row_K.astype(bool)].tolist() for row_K in matrix_NK]
+    else:
+        for number, row in enumerate(y):
+            if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
+                raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
+            rows.append(sorted(row))
     every = [label for row in rows for label in row]
-    return rows, np.unique(_check_labels(every, name)) if every else np.array([])
+    if form == LISTS:
+        classes = np.unique(_check_labels(every, name)) if every else np.array([])
+    return [list(map(_name, row)) for row in rows], every, classes
 
 
 def _check_numbers(y: Any, name: str = "y") -> list[float]:
@@ -659,11 +629,8 @@ def _rows(X: Any, cells: Sequence[Any], one: str = "X", other: str = "y") -> lis
     texts = check_texts(X, one)
     if len(texts) != len(cells):
         raise ValueError(f"{one} has {len(texts)} texts, but {other} has {len(cells)} labels")
-    rows = []
-    for text, cell in zip(texts, cells, strict=True):
-        row = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
-        rows.append({**row, "label": cell})
-    return rows
+    rows = [{"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]} for text in texts]
+    return [{**row, "label": cell} for row, cell in zip(rows, cells, strict=True)]
 
 
 def _command_line(options: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
@@ -712,6 +679,6 @@ def _cause(lines: Sequence[str], runs: Path) -> str:
     for number, line in enumerate(lines):
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
-        if FAILED in line:
+        if " failed: " in line:  # a run
             return " ".join([*lines[number : number + 20], f"(the runs are in {runs})"])
     return " ".join([*lines[-15:], f"(the runs are in {runs})"])

@@ -22,16 +22,8 @@ from roberta_small.estimator import check_texts
 from roberta_small.eval import Ensemble, SentenceClassifier
 from tests.support import tiny_tokenizers
 
-SIZES = [
-    "--encoder-embed-dim",
-    "16",
-    "--encoder-ffn-embed-dim",
-    "16",
-    "--encoder-attention-heads",
-    "2",
-    "--precision",
-    "fp32",
-]
+SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2"]
+SIZES += ["--precision", "fp32"]
 SMALL = {"layers": 1, "epochs": 1, "device": "cpu", "flags": SIZES, "progress": False}
 
 

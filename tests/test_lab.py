@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from roberta_small.analysis import best_checkpoints, load_runs, scores
 from roberta_small.common import manifest
 from roberta_small.experiments.models import sizes
 from roberta_small.fairseq_plugin.models.parameters import table as parameter_table
@@ -139,13 +138,3 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
     (probabilities,) = shown(notebook, "TextClassifier(", "text/plain")
     assert len(re.findall(r"0\.\d|1\.", probabilities)) == 6
     assert (files / "classifier/classifier.json").is_file()
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_the_initialization_from_unlabelled_text_is_better(executed):
-    _, files = executed
-    table = load_runs(files / "runs")
-    best = scores(table, best_checkpoints(table), "accuracy").query("at == 'best'")
-    mean = best.groupby("group")["value"].mean()
-    assert mean["fairseq/ppmi"] > mean["fairseq/random"]

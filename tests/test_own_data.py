@@ -1,4 +1,4 @@
-"""From a CSV file to scores, tables and predictions, with each kind of tokenizer."""
+"""From a CSV file to scores, tables and predictions."""
 
 import csv
 import json
@@ -36,21 +36,15 @@ def run(here, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["train", pytest.param("camembert", marks=pytest.mark.long)])
-def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
-    make = tiny_tokenizers.FAMILIES.get(family)
-    options = ["--tokenizer", str(make(reviews / family))] if make else []
+def test_a_csv_file_becomes_scores_tables_and_predictions(reviews):
     flags = [*SIZES.split(), "--max-epoch", "1", "--precision", "fp32"]
-    command = [ROOT / "train.sh", "--data", "reviews.csv", "--seeds", "1", "--device", "cpu", *options]
+    command = [ROOT / "train.sh", "--data", "reviews.csv", "--seeds", "1", "--device", "cpu"]
     printed = run(reviews, *command, "--", *flags)
     assert "96 training examples" in printed
     recorded = manifest.read(reviews / "runs/fairseq/random/seed1")
     words = recorded["recipe_flags"]
     assert words[words.index("--max-update") + 1] == "12"
-    if family == "camembert":
-        assert words[words.index("--init-token") + 1] == "5"
-        assert words[words.index("--separator-token") + 1] == "6"
-    run(reviews, ROOT / "train.sh", "--method", "tfidf", "--data", "reviews.csv", *options)
+    run(reviews, ROOT / "train.sh", "--method", "tfidf", "--data", "reviews.csv")
     assert [path.name for path in (reviews / "data").iterdir()] == [Path(recorded["data"]["path"]).name]
 
     # The commands at the end of the output.

@@ -20,8 +20,8 @@ from tests.support import preloaded, tiny_models, tiny_tokenizers
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"very bad", "good"}
-LONG = (("distilbert", False), ("electra", True), ("flaubert", False))
-"""Further families, and whether their data are pairs."""
+FAMILIES = {"bert": True, "distilbert": False, "electra": True, "flaubert": False, "camembert": False}
+"""Families, and whether their data are pairs."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,33 +55,6 @@ def words_of(folder, model, data):
 
 
 @pytest.mark.long
-def test_from_a_csv_file_to_transformers(prepared, tmp_path, capsys):
-    model, data = prepared
-    options, flags = words_of(tmp_path, model, data)
-    assert f"converted from {model}" in train(*options, *flags)
-    run = tmp_path / "runs/fairseq/pretrained/seed1"
-    recorded = manifest.read(run)
-    assert recorded["checkpoint"]["source"] == str(model)
-    assert f"initialization: weights of {recorded['checkpoint']['path']}" in (run / "train.log").read_text()
-
-    capsys.readouterr()
-    assert evaluate(["predict", "--checkpoint", str(run), "--format", "jsonl", "un livre captivant"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["probabilities"]) == CLASSES
-
-    folder = tmp_path / "exported"
-    assert export(["transformers", str(run), "--out", str(folder)]) == 0
-    network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    texts = ["un livre pas bon", "été", ""]
-    with torch.no_grad():
-        found_NK = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(-1)
-    classifier = SentenceClassifier.from_run(run)
-    wanted_NK = torch.from_numpy(classifier.probabilities(texts)).float()
-    assert classifier.classes == [network.config.id2label[k] for k in range(2)]
-    torch.testing.assert_close(found_NK, wanted_NK, atol=1e-5, rtol=0)
-
-
-@pytest.mark.long
 def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tmp_path):
     model, data = prepared
     options, flags = words_of(tmp_path, model, data)
@@ -101,13 +74,7 @@ def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tm
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("family", "pairs"),
-    [
-        ("bert", True),
-        *(pytest.param(*given, marks=pytest.mark.long) for given in LONG),
-    ],
-)
+@pytest.mark.parametrize(("family", "pairs"), FAMILIES.items())
 def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
     monkeypatch.chdir(tmp_path)
     tiny_models.write(tmp_path / "encoder", family, "encoder")
@@ -121,6 +88,9 @@ def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
     assert "--max-positions 3" in plan  # fewer than in the recipe
     assert ("--token-types" in plan) == (pairs and family in ("bert", "electra"))
     run = tmp_path / "runs/fairseq/pretrained/seed1"
+    recorded = manifest.read(run)["checkpoint"]
+    assert recorded["source"] == str(tmp_path / "encoder")
+    assert f"initialization: weights of {recorded['path']}" in (run / "train.log").read_text()
 
     texts = ["un livre pas bon", "le film est captivant", ""]
     asked = list(zip(texts, reversed(texts), strict=True)) if pairs else texts

@@ -1,7 +1,6 @@
 """GPT-2's BPE, words and characters: from a file to runs, predictions, scores, Transformers and back."""
 
 import csv
-import json
 import random
 import subprocess
 
@@ -82,7 +81,7 @@ def test_a_language_model_of_fairseq_with_the_files_of_gpt2_is_fine_tuned(tmp_pa
 
 
 @pytest.mark.parametrize("kind", [bpe, words, characters])
-def test_from_a_file_to_transformers_and_back(tmp_path, capsys, kind):
+def test_from_a_file_to_transformers_and_back(tmp_path, kind):
     (tmp_path / "tokenizer").mkdir()
     options, texts = kind(tmp_path / "tokenizer")
     write_rows(tmp_path / "texts.csv", texts)
@@ -94,12 +93,6 @@ def test_from_a_file_to_transformers_and_back(tmp_path, capsys, kind):
     asked = [*texts[:3], "", f"{texts[3]} " * 20]
     wanted_NK = classifier.probabilities(asked)
     assert len({round(float(row[0]), 6) for row in wanted_NK}) > 3
-    capsys.readouterr()
-    assert evaluate(["predict", "--checkpoint", str(run), "--format", "jsonl", texts[0]]) == 0
-    (printed,) = map(json.loads, capsys.readouterr().out.splitlines())
-    probabilities = [printed["probabilities"][name] for name in classifier.classes]
-    assert probabilities == pytest.approx(wanted_NK[0], abs=1e-5)
-
     assert evaluate(["evaluate", "--checkpoint", str(run), "--write-predictions"]) == 0
     of_test = (data / "text/test.input0").read_text(encoding="utf-8").splitlines()
     for text, stored in zip(of_test, read(run / "predictions-test.jsonl"), strict=True):

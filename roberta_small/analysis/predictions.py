@@ -55,7 +55,7 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
         if not single:
             others.append(path)
             continue
-        labelled = [prediction for prediction in single if prediction.known]
+        labelled = [prediction for prediction in single if prediction.true_class is not None]
         if not labelled:
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue

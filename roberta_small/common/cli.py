@@ -143,26 +143,14 @@ def _variable(name: str) -> str:
 class Collect(argparse.Action):
     """Collect the values of a list option that may be repeated: `--grid a=1 --grid b=2`."""
 
-    def __call__(  # noqa: D102
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:  # noqa: D102
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *values])
 
 
 class OneOrMore(argparse.Action):
     """The value of an option with `nargs="+"`: a string, or a list if there are several."""
 
-    def __call__(  # noqa: D102
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:  # noqa: D102
         setattr(namespace, self.dest, values if len(values) > 1 else values[0])
 
 

@@ -48,34 +48,21 @@ from roberta_small.common.files import atomic_write, parse_json
 SCHEMA = 1
 NAME = "manifest.json"
 STATUSES = ("running", "finished", "failed", "interrupted")
-REQUIRED: dict[str, type | tuple[type, ...]] = {
-    "schema": int,
-    "status": str,
-    "arm": str,
-    "init": str,
-    "seed": int,
-    "recipe": str,
+Types = dict[str, type | tuple[type, ...]]
+REQUIRED: Types = {
+    **dict.fromkeys(("schema", "seed"), int),
+    **dict.fromkeys(("status", "arm", "init", "recipe"), str),
     "command": list,
     "data": dict,
 }
-
-OPTIONAL: dict[str, type | tuple[type, ...]] = {
-    "recipe_flags": list,
+OPTIONAL: Types = {
+    **dict.fromkeys(("recipe_flags", "continued"), list),
+    **dict.fromkeys(("packages", "hardware", "best"), dict),
+    **dict.fromkeys(("precision", "started", "label_kind"), str),
+    **dict.fromkeys(("seconds", "teacher_seconds", "cpu_seconds"), (int, float)),
+    **dict.fromkeys(("peak_memory_bytes", "parameters", "trainable_parameters"), int),
     "checkpoint": (dict, NoneType),
-    "packages": dict,
-    "hardware": dict,
-    "precision": str,
-    "started": str,
     "ended": (str, NoneType),
-    "seconds": (int, float),
-    "teacher_seconds": (int, float),
-    "cpu_seconds": (int, float),
-    "peak_memory_bytes": int,
-    "parameters": int,
-    "trainable_parameters": int,
-    "best": dict,
-    "continued": list,
-    "label_kind": str,
 }
 
 Manifest = dict[str, Any]
@@ -86,13 +73,11 @@ def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
     """Check and return a manifest; raises `UserError` with the file and the key."""
     if not isinstance(manifest, dict):
         raise UserError(f"{where}: not a JSON object; {REMEDY}")
-    for key, kind in REQUIRED.items():
-        if key not in manifest:
-            raise UserError(f"{where}: key '{key}' is missing; {REMEDY}")
-        _check_type(manifest[key], kind, key, where)
-    for key, kind in OPTIONAL.items():
+    for key, kind in (REQUIRED | OPTIONAL).items():
         if key in manifest:
             _check_type(manifest[key], kind, key, where)
+        elif key in REQUIRED:
+            raise UserError(f"{where}: key '{key}' is missing; {REMEDY}")
     for key in ("data", "checkpoint"):
         if (digests := (manifest.get(key) or {}).get("sha256")) is not None:
             _check_type(digests, dict if key == "data" else str, f"{key}: sha256", where)

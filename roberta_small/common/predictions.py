@@ -56,11 +56,6 @@ class Prediction:
         """Whether the most probable class is the true class; None if that is unknown."""
         return None if self.true_class is None else self.predicted == self.true_class
 
-    @property
-    def known(self) -> bool:
-        """Whether the true class is known."""
-        return self.true_class is not None
-
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""
         return {"index": self.index, "gold": self.true_class, "probabilities": self.probabilities}
@@ -87,20 +82,11 @@ class LabelsPrediction:
         """Whether exactly the true classes are predicted; None if they are unknown."""
         return None if self.true_classes is None else set(self.predicted) == set(self.true_classes)
 
-    @property
-    def known(self) -> bool:
-        """Whether the true classes are known."""
-        return self.true_classes is not None
-
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""
         gold = None if self.true_classes is None else list(self.true_classes)
-        return {
-            "index": self.index,
-            "gold": gold,
-            "probabilities": self.probabilities,
-            "thresholds": self.thresholds,
-        }
+        own = {"probabilities": self.probabilities, "thresholds": self.thresholds}
+        return {"index": self.index, "gold": gold, **own}
 
 
 @dataclass(frozen=True)
@@ -111,11 +97,6 @@ class ValuePrediction:
     true_value: float | None
     """None if it is unknown."""
     predicted: float
-
-    @property
-    def known(self) -> bool:
-        """Whether the true value is known."""
-        return self.true_value is not None
 
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""

@@ -25,13 +25,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import INPUTS, read_thresholds
-from roberta_small.eval.origin import (
-    DICTIONARY,
-    DataFolder,
-    OptionalPath,
-    RunCheckpoint,
-    resolve_recorded,
-)
+from roberta_small.eval.origin import DICTIONARY, DataFolder, OptionalPath, RunCheckpoint, resolve_recorded
 from roberta_small.eval.precision import BF16, FP32, ON_CPU, RECORDED, Precision, choose_precision
 from roberta_small.eval.texts import Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
@@ -226,10 +220,7 @@ class Model:
 
         precision = FP32 if self.precision is None else self.precision.value
         return Network(
-            self.checkpoint,
-            device=self.given.device,
-            precision=precision,
-            max_tokens=self.given.max_tokens,
+            self.checkpoint, device=self.given.device, precision=precision, max_tokens=self.given.max_tokens
         )
 
     def examples(self, split: str, data: OptionalPath = None) -> Examples:

@@ -22,14 +22,7 @@ from roberta_small.common.predictions import AnyPrediction, from_outputs
 from roberta_small.eval.base import Model
 from roberta_small.eval.model import open_model
 from roberta_small.eval.origin import MODELS, RunCheckpoint, find_runs
-from roberta_small.eval.texts import (
-    Classified,
-    EncodedTexts,
-    Ids,
-    InputFormat,
-    Text,
-    check_texts,
-)
+from roberta_small.eval.texts import Classified, EncodedTexts, Ids, InputFormat, Text, check_texts
 
 Path = str | os.PathLike[str]
 

@@ -3,9 +3,8 @@
 For each checkpoint, the report has every metric (accuracy, macro-F1, MCC, AUROC, Brier score, calibration
 error) with its bootstrap interval, scores by class and the confusion matrix. Multi-label data have micro-F1,
 macro-F1, subset accuracy and scores by class, numeric labels Pearson and Spearman correlation and the root of
-the mean squared error. For the runs of each method and
-initialization, it has mean and standard deviation, and their ensemble (mean of the probabilities). The table
-is printed.
+the mean squared error. For the runs of each method and initialization, it has mean and standard deviation,
+and their ensemble (mean of the probabilities). The table is printed.
 """
 
 from __future__ import annotations
@@ -128,10 +127,17 @@ def run(args: argparse.Namespace) -> None:
     evaluated = aligned(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     if args.errors:
-        write_errors(args.errors, evaluated, kept_N, texts, args.split)
+        from roberta_small.eval.error_analysis import page_data, render
+
+        names, first = [member.run.name for member in evaluated], evaluated[0]
+        p_RNK = np.stack([member.outputs[kept_N] for member in evaluated])
+        lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
+        page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, args.split)
+        atomic_write(args.errors, render(page))
+        wrong = sum(row["wrong"] for row in page["rows"])
+        print(f"wrote {args.errors}: {len(page['rows']):,} examples, {wrong:,} errors")
     groups = score_groups(evaluated, kept_N, args.draws)
-    labels = evaluated[0].labels
-    dedup = None
+    labels, dedup = evaluated[0].labels, None
     if overlap is not None:
         dedup = {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}
     majority: dict[str, Any] | None = None
@@ -234,27 +240,12 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
     return read_texts(data, args.split)
 
 
-def write_errors(
-    path: str, evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], texts: list[str], split: str
-) -> None:
-    """Write the page of --errors."""
-    from roberta_small.eval.error_analysis import page_data, render
-
-    names, first = [member.run.name for member in evaluated], evaluated[0]
-    p_RNK = np.stack([member.outputs[kept_N] for member in evaluated])
-    lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
-    content = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, split)
-    atomic_write(path, render(content))
-    wrong = sum(row["wrong"] for row in content["rows"])
-    print(f"wrote {path}: {len(content['rows']):,} examples, {wrong:,} errors")
-
-
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
     """Read a run's prediction file; raises `UserError` if an example or its true class is missing."""
     path = run.folder / predictions.file_name(split)
     found = predictions.read_any(path)
     for index, prediction in enumerate(found):
-        if prediction.index != index or not prediction.known:
+        if prediction.index != index or prediction.record()["gold"] is None:
             what = "its prediction is missing" if prediction.index != index else "its true class is unknown"
             raise UserError(
                 f"{path}: example {index}: {what}; evaluate the checkpoint with --write-predictions"
@@ -286,10 +277,8 @@ def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
                 f"{member.run.name} and {first.run.name} have different examples; "
                 "pass the data to evaluate on with --data"
             )
-        own = list(member.labels.classes)
-        outputs_NK = in_order_of(
-            list(first.labels.classes), own, member.outputs, member.run.name, first.run.name
-        )
+        own, names = list(member.labels.classes), list(first.labels.classes)
+        outputs_NK = in_order_of(names, own, member.outputs, member.run.name, first.run.name)
         thresholds = dict(zip(own, member.labels.thresholds, strict=False))
         labels = first.labels.with_thresholds(thresholds)
         found.append(replace(member, labels=labels, targets=first.targets, outputs=outputs_NK))

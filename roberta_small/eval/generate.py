@@ -16,12 +16,7 @@ from tqdm import tqdm
 from roberta_small.common.cli import positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, json_line
-from roberta_small.eval.options import (
-    add_checkpoint_files,
-    add_computation,
-    add_texts,
-    overrides,
-)
+from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, overrides
 from roberta_small.eval.predict.inputs import read_input
 
 EXAMPLES = """examples:
@@ -119,11 +114,7 @@ def run(args: argparse.Namespace) -> None:
                     batch_size=args.batch_size,
                 )
                 for one in completions:
-                    fields = {
-                        "prompt": one.prompt,
-                        "continuation": one.continuation,
-                        "ended": one.ended,
-                    }
+                    fields = {"prompt": one.prompt, "continuation": one.continuation, "ended": one.ended}
                     output.write(one.text + "\n" if args.format == "text" else json_line(fields))
                 output.flush()
                 bar.update(len(prompts))

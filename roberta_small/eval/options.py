@@ -69,18 +69,11 @@ def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._Arg
     return group
 
 
-OVERRIDES = {
-    "data": "data",
-    "dict": "dictionary",
-    "sentencepiece_model": "sentencepiece_model",
-    "normalize_apostrophes": "normalize_apostrophes",
-    "device": "device",
-    "precision": "precision",
-    "max_tokens": "max_tokens",
-}
-"""Option -> argument of `open_model`."""
+OVERRIDES = ("data", "dict", "sentencepiece_model", "normalize_apostrophes")
+OVERRIDES += ("device", "precision", "max_tokens")
 
 
 def overrides(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `open_model` that the options of a command set."""
-    return {name: value for option, value in vars(args).items() if (name := OVERRIDES.get(option))}
+    given = {option: value for option, value in vars(args).items() if option in OVERRIDES}
+    return {"dictionary" if option == "dict" else option: value for option, value in given.items()}

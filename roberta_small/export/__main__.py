@@ -47,12 +47,7 @@ a split of the data, if there are any. The file also contains tokenizer, diction
 
 
 def _add(
-    subparsers: argparse._SubParsersAction,
-    name: str,
-    text: str,
-    source: str,
-    out: str,
-    *lines: str,
+    subparsers: argparse._SubParsersAction, name: str, text: str, source: str, out: str, *lines: str
 ) -> Parser:
     """Add a command with its source and output; `lines` are the arguments of its examples."""
     examples = "examples:\n" + "".join(f"  roberta-small export {name} {line}\n" for line in lines)
@@ -101,7 +96,9 @@ def run_onnx(args: argparse.Namespace) -> None:
     from roberta_small.export.onnx import example_rows, export, open_classifier, table
 
     classifier = open_classifier(args.source)
-    examples = classifier.examples(args.data, args.split)
+    model, examples = classifier.model, None
+    if args.data is not None or model.data.dictionary.is_file():
+        examples = model.examples(args.split, args.data)
     rows = examples.rows if examples is not None else example_rows(classifier)
     metadata, note = None, ""
     try:
@@ -114,7 +111,7 @@ def run_onnx(args: argparse.Namespace) -> None:
         print(f"{len(rows)} rows of random ids; --data BIN measures the accuracy")
     else:
         print(f"{len(rows):,} sentences of {args.split}")
-    print(table(logits, None if examples is None else examples.labels, classifier.model.labels))
+    print(table(logits, None if examples is None else examples.labels, model.labels))
     print(f"{out}: written, {len(content) / 1e6:.1f} MB")
     if note:
         print(note)

@@ -24,7 +24,6 @@ import torch
 from numpy.typing import NDArray
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from roberta_small.common.errors import UserError
@@ -34,9 +33,7 @@ from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
 from roberta_small.eval.model import Model, open_model
-from roberta_small.eval.network import Examples
-from roberta_small.eval.origin import OptionalPath
-from roberta_small.eval.texts import Compute, batches, pad
+from roberta_small.eval.texts import Compute, logits_of
 from roberta_small.export.transformers.folder import output_names
 from roberta_small.export.transformers.networks import (
     converted,
@@ -91,15 +88,6 @@ class Classifier:
         dictionary = model.dictionary.read_text(encoding="utf-8")
         return Metadata(*known, tokenizer.model.read_bytes(), dictionary)
 
-    def examples(self, data: OptionalPath, split: str) -> Examples | None:
-        """A split of `data`, by default of the training data; None if these are not available.
-
-        Raises `UserError` if the data are malformed or were binarized with another dictionary.
-        """
-        if data is None and not self.model.data.dictionary.is_file():
-            return None
-        return self.model.examples(split, data)
-
 
 def open_classifier(path: str | os.PathLike[str]) -> Classifier:
     """The classifier of a run folder or a checkpoint; raises `UserError` for anything else."""
@@ -130,14 +118,18 @@ def export(
         with torch.inference_mode():
             return network(ids, (ids != PAD).long()).numpy()
 
+    def computed(name: str, compute: Compute) -> NDArray[np.float32]:
+        size = classifier.model.labels.size
+        return logits_of(rows, compute, size, max_tokens=CPU.prediction_tokens, progress=name)
+
     graph = to_onnx(classifier, metadata.to_text() if metadata else {})
-    logits = {TORCH: computed(TORCH, by_torch, rows), "ONNX, fp32": computed("ONNX", Session(graph), rows)}
+    logits = {TORCH: computed(TORCH, by_torch), "ONNX, fp32": computed("ONNX", Session(graph))}
     difference = largest_difference(logits["ONNX, fp32"], logits[TORCH])
     if not difference <= TOLERANCE:
         raise UserError(f"the graph's logits differ from torch's by {difference:.1e}; nothing was written")
     if int8:
         graph = to_int8(graph)
-        logits["ONNX, int8"] = computed("ONNX, int8", Session(graph), rows)
+        logits["ONNX, int8"] = computed("ONNX, int8", Session(graph))
     return logits, graph.SerializeToString()
 
 
@@ -226,20 +218,6 @@ class Session:
         """(B, L) padded ids -> (B, K) logits."""
         feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
         return self.session.run([OUTPUT], feed)[0]
-
-
-def computed(name: str, network: Compute, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-    """(N, K) logits of all rows, in batches of similar length."""
-    lengths = np.array([len(row) for row in rows])
-    parts = [(batch, pad([rows[i] for i in batch], PAD)) for batch in batches(lengths, CPU.prediction_tokens)]
-    logits_NK: NDArray[np.float32] | None = None
-    for batch, ids_BL in tqdm(parts, desc=name, leave=False, disable=None):
-        found_BK = network(ids_BL)
-        if logits_NK is None:
-            logits_NK = np.empty((len(rows), found_BK.shape[1]), dtype=np.float32)
-        logits_NK[batch] = found_BK
-    assert logits_NK is not None  # there is a row
-    return logits_NK
 
 
 def example_rows(classifier: Classifier) -> list[NDArray[np.int64]]:

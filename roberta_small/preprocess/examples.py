@@ -232,9 +232,22 @@ def read_examples(options: Options) -> Examples:
             f"{first.record.line}); if the file was converted from Latin-1, convert the original from "
             "Windows-1252: iconv -f cp1252 -t utf-8"
         )
-    examples = Examples(_held_out(splits, kind, options), columns, kind, left_out, warnings, merged)
-    _check_splits(examples, ", ".join(options.train))
-    return examples
+    splits = _held_out(splits, kind, options)
+    known = labels.class_counts([row.label for row in splits["train"]], kind)
+    for name, rows in splits.items():
+        if not rows:
+            raise UserError(
+                f"{', '.join(options.train)}: too few different texts for a {name} split; add texts, or pass "
+                f"--{name} FILE"
+            )
+        for row in rows:
+            for label in labels.classes_in(row.label, kind):
+                if label not in known:
+                    raise UserError(
+                        f"{row.source}, line {row.record.line}: label '{label}' of the {name} split is "
+                        f"unknown; the training data contain only {quoted(sorted(known))}"
+                    )
+    return Examples(splits, columns, kind, left_out, warnings, merged)
 
 
 def _read_sources(options: Options) -> tuple[Splits, Columns, LeftOut, list[str]]:
@@ -245,11 +258,20 @@ def _read_sources(options: Options) -> tuple[Splits, Columns, LeftOut, list[str]
         rows, columns, notes = _read(source, options, columns)
         warnings += notes
         for row in rows:
-            name = _split_of(row, columns)
-            if name in splits:
+            name, named = "train", row.record.split
+            if columns.split is not None and named is not None:
+                name = SPLIT_NAMES.get(named.casefold(), "")
+            if columns.split is not None and named is None:
+                left_out.append((row, "no split"))
+            elif name in splits:
                 splits[name].append(row)
+            elif is_dataset(row.source):
+                left_out.append((row, f"split '{named}'"))
             else:
-                left_out.append((row, name))
+                raise UserError(
+                    f"{row.source}, line {row.record.line}: split '{named}' is not one of "
+                    f"{', '.join(SPLIT_NAMES)}; rename it"
+                )
     for name, part in (("valid", options.valid), ("test", options.test)):
         if is_source(part):
             if splits[name]:
@@ -335,23 +357,6 @@ def _unused_split(table: pd.DataFrame, columns: Columns) -> list[str]:
     return []
 
 
-def _split_of(row: Row, columns: Columns) -> str:
-    """The split that a file assigns a row to (train if it names none), else the reason to leave it out."""
-    if columns.split is None:
-        return "train"
-    if row.record.split is None:
-        return "no split"
-    name = SPLIT_NAMES.get(row.record.split.casefold())
-    if name is None and is_dataset(row.source):
-        return f"split '{row.record.split}'"
-    if name is None:
-        raise UserError(
-            f"{row.source}, line {row.record.line}: split '{row.record.split}' is not one of "
-            f"{', '.join(SPLIT_NAMES)}; rename it"
-        )
-    return name
-
-
 def _usable(splits: Splits) -> tuple[Splits, LeftOut, list[str]]:
     """The rows with text and label, the others, and a warning about splits whose labels are all hidden."""
     complete: Splits = {name: [] for name in splits}
@@ -399,20 +404,3 @@ def _held_out(splits: Splits, kind: LabelKind, options: Options) -> Splits:
     strata = labels.strata([row.label for row in rows], kind)
     indices = grouped_split(strata, [row.key for row in rows], sizes, options.seed)
     return splits | {name: [rows[index] for index in chosen] for name, chosen in indices.items()}
-
-
-def _check_splits(examples: Examples, where: str) -> None:
-    """Raise `UserError` for an empty split, and for a class without training examples."""
-    known = examples.classes(examples.splits["train"])
-    for name, rows in examples.splits.items():
-        if not rows:
-            raise UserError(
-                f"{where}: too few different texts for a {name} split; add texts, or pass --{name} FILE"
-            )
-        for row in rows:
-            for label in labels.classes_in(row.label, examples.kind):
-                if label not in known:
-                    raise UserError(
-                        f"{row.source}, line {row.record.line}: label '{label}' of the {name} split is "
-                        f"unknown; the training data contain only {quoted(sorted(known))}"
-                    )

@@ -105,11 +105,6 @@ def test_wrong_json_is_an_error(tmp_path, value):
         class_weights.resolve(value, tmp_path, ["a", "b"])
 
 
-def test_none_means_no_weights(tmp_path):
-    assert class_weights.resolve("none", tmp_path, CLASSES) == {}
-    assert class_weights.as_value({}) == "none"
-
-
 def test_the_recorded_weights_are_exact(tmp_path):
     weights = {"l'été": 1 / 3, 'a "b"': 0.1, "back\\slash": 1e-9, "${x}": 2.0, "so, so": 5.0}
     value = class_weights.as_value(weights)
@@ -120,9 +115,3 @@ def test_the_recorded_weights_are_exact(tmp_path):
 def test_more_weights_than_a_command_line_allows_are_an_error():
     with pytest.raises(UserError, match="--class-weights"):
         class_weights.as_value({f"class {i}": 1 / 3 for i in range(5000)})
-
-
-def test_many_weights_are_described_by_their_extremes():
-    text = class_weights.describe({f"c{i}": float(i + 1) for i in range(200)})
-    assert all(fact in text for fact in ("200", "c0 1", "c199 200"))
-    assert len(text) < 150

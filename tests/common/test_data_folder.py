@@ -26,8 +26,6 @@ from roberta_small.common.files import atomic_folder
 from roberta_small.preprocess import audit
 from tests.support.data_folders import write_split
 
-CLS_BOOKS_AUDIT = Path(__file__).parents[2] / "results" / "cls-books" / "audit.json"
-
 
 def test_shards_are_ordered_by_number(tmp_path):
     for number in range(12):
@@ -36,12 +34,8 @@ def test_shards_are_ordered_by_number(tmp_path):
     (tmp_path / "shards").mkdir()
     assert [folder.name for folder in shards_of(tmp_path)] == [f"shard{number}" for number in range(12)]
     assert shards_of(tmp_path / "shard0") == [tmp_path / "shard0"]
-
-
-def test_error_for_a_missing_shard_names_it(tmp_path):
-    for number in (0, 2):
-        (tmp_path / shard_name(number)).mkdir()
-    with pytest.raises(UserError, match=r"shard1.*shard2"):
+    (tmp_path / "shard1").rmdir()
+    with pytest.raises(UserError, match=r"shard1 .*shard2 "):
         shards_of(tmp_path)
 
 
@@ -82,11 +76,6 @@ def test_overlap_is_read_from_the_audit_of_preprocess(tmp_path):
         read_overlap(tmp_path / "audit.json", "valid")
 
 
-def test_overlap_of_cls_books():
-    overlap = read_overlap(CLS_BOOKS_AUDIT)
-    assert (overlap.size, len(overlap.lines)) == (2000, 52)
-
-
 @pytest.mark.parametrize(
     ("content", "fact"),
     [
@@ -125,17 +114,15 @@ def test_header_equals_that_of_fairseq(index):
     assert is_index(index)
 
 
-@pytest.mark.parametrize("corrupt", [lambda b: b[:10], lambda b: b"X" + b[1:], lambda b: b""])
-def test_index_without_valid_header(index, corrupt):
-    index.write_bytes(corrupt(index.read_bytes()))
-    assert read_header(index) is None
-    assert not is_index(index)
-
-
-@pytest.mark.parametrize("corrupt", [lambda b: b[:-1], lambda b: b[:-8] + bytes(8)])
-def test_index_with_corrupt_body(index, corrupt):
-    index.write_bytes(corrupt(index.read_bytes()))
-    assert not is_index(index)
+def test_a_corrupt_index(index):
+    content = index.read_bytes()
+    for header in (content[:10], b"X" + content[1:], b""):
+        index.write_bytes(header)
+        assert read_header(index) is None
+        assert not is_index(index)
+    for body in (content[:-1], content[:-8] + bytes(8)):
+        index.write_bytes(body)
+        assert not is_index(index)
 
 
 def test_error_leaves_the_old_folder_and_no_trace(tmp_path):

@@ -80,17 +80,14 @@ def fail_while_writing(path, error):
         raise error
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+BROKEN_PIPE = BrokenPipeError(errno.EPIPE, "Broken pipe")  # no error of the file
+
+
+@pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt(), BROKEN_PIPE])
 def test_error_leaves_the_old_file_unchanged(old, error):
-    with pytest.raises(error):
+    with pytest.raises(type(error)):
         fail_while_writing(old, error)
     assert is_only_file(old, b"old")
-
-
-def test_error_leaves_no_new_file(tmp_path):
-    with pytest.raises(ValueError, match="half"):
-        fail_while_writing(tmp_path / "file", ValueError("half"))
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [10, 10 * CHUNK_BYTES], ids=["when closing", "while writing"])
@@ -105,12 +102,6 @@ def test_full_disk_names_the_file_and_keeps_the_old_one(old, full_disk, size):
 def test_error_of_another_file_keeps_its_path(old, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"source\.txt"), atomic_open(old) as stream:
         stream.write((tmp_path / "source.txt").read_text())
-    assert is_only_file(old, b"old")
-
-
-def test_broken_pipe_is_not_reported_as_write_error(old):
-    with pytest.raises(BrokenPipeError):
-        fail_while_writing(old, BrokenPipeError(errno.EPIPE, "Broken pipe"))
     assert is_only_file(old, b"old")
 
 

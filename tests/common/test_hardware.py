@@ -60,11 +60,8 @@ def test_usable_cores_are_limited_by_the_cgroup(cgroups, own, files, cores):
     assert hardware.usable_cores() == cores
 
 
-def test_usable_cores_without_cgroups(cgroups):
+def test_usable_cores_without_cgroups_and_with_an_affinity(cgroups, monkeypatch):
     assert hardware.usable_cores() == 64
-
-
-def test_usable_cores_are_limited_by_the_affinity(cgroups, monkeypatch):
     cgroups("0::/\n", {"cpu.max": "800000 100000\n"})
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5})
     assert hardware.usable_cores() == 2
@@ -85,16 +82,11 @@ def test_idle_cores_of_the_affinity(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     file.write_text(STATISTICS.format(100, 1000, 100, 1000, 1000))
 
-    def later(seconds):
-        file.write_text(STATISTICS.format(115, 1005, 100, 1020, 1020))
-
-    monkeypatch.setattr(hardware.time, "sleep", later)
+    later = STATISTICS.format(115, 1005, 100, 1020, 1020)
+    monkeypatch.setattr(hardware.time, "sleep", lambda seconds: file.write_text(later))
     assert hardware.idle_cores() == pytest.approx(0.25 + 1)
-
-
-def test_idle_cores_without_statistics(monkeypatch, tmp_path):
-    monkeypatch.setattr(hardware, "STATISTICS", tmp_path / "missing")
-    assert hardware.idle_cores(0) is None
+    file.unlink()
+    assert hardware.idle_cores() is None
 
 
 def test_waiting_threads_and_idle_cores_are_measured(monkeypatch, tmp_path):

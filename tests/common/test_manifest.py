@@ -46,24 +46,12 @@ def test_truncated_manifest_is_an_error(tmp_path, path, part):
         manifest.read(tmp_path)
 
 
-def test_manifest_truncated_within_a_character_is_an_error(tmp_path, path):
-    path.write_bytes('{"recipe": "é'.encode()[:-1])
-    with pytest.raises(UserError, match=rf"^{path}: .*UTF-8"):
-        manifest.read(tmp_path)
+WRONG = [(key, value) for key in manifest.REQUIRED for value in (None, True, 1.5)]
+WRONG += [("recipe_flags", {}), ("checkpoint", "model.pt"), ("seconds", "1"), ("ended", 0), ("packages", [])]
 
 
-@pytest.mark.parametrize("key", manifest.REQUIRED)
-@pytest.mark.parametrize("value", [None, True, 1.5], ids=repr)
+@pytest.mark.parametrize(("key", "value"), WRONG)
 def test_error_for_a_wrong_type_names_the_key(path, key, value):
-    with pytest.raises(UserError, match=rf"^{path}: .*'{key}'.*type"):
-        manifest.validate(GOOD | {key: value}, path)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("recipe_flags", {}), ("checkpoint", "model.pt"), ("seconds", "1"), ("ended", 0), ("packages", [])],
-)
-def test_error_for_a_wrong_type_names_the_optional_key(path, key, value):
     with pytest.raises(UserError, match=rf"^{path}: .*'{key}'.*type"):
         manifest.validate(GOOD | {key: value}, path)
 
@@ -71,13 +59,6 @@ def test_error_for_a_wrong_type_names_the_optional_key(path, key, value):
 def test_error_for_wrong_checksums_names_the_key(path):
     with pytest.raises(UserError, match=rf"^{path}: .*'data: sha256'.*type"):
         manifest.validate(GOOD | {"data": {"path": "data", "sha256": []}}, path)
-
-
-@pytest.mark.parametrize("content", ["[" * 100_000, '{"seed": ' + "1" * 5000 + "}"], ids=["deep", "long"])
-def test_json_that_python_cannot_read_is_an_error(tmp_path, path, content):
-    path.write_text(content)
-    with pytest.raises(UserError, match=rf"^{path}: "):
-        manifest.read(tmp_path)
 
 
 @pytest.mark.parametrize("key", manifest.REQUIRED)

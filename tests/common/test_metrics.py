@@ -4,7 +4,6 @@ The values of the metrics in `common/metrics/` are tested in tests/eval/test_int
 """
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from sklearn import metrics as sklearn
 
 from roberta_small.common import predictions
-from roberta_small.common.metrics import METRICS, Metric, Scored, label, lower_is_better, number, register
+from roberta_small.common.metrics import METRICS, Metric, register
 from roberta_small.common.predictions import Prediction
 
 CLASSES = ("neg", "neutral", "pos")
@@ -80,29 +79,6 @@ def test_registered_metric_is_in_evaluations(toy, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "toy (%)" in shown
     assert f"{expected:.1f} [" in shown
-
-
-def test_label_direction_and_digits(toy):
-    assert label("toy") == label("best_toy").removeprefix("best ") == "toy (%)"
-    assert lower_is_better("toy")
-    assert not lower_is_better("toy", "highest")
-    assert number(12.345, "toy") == "12.3"
-    assert number(math.nan, "toy") == "–"
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_metric_has_one_value_per_weighting(name):
-    labels, p = sample()
-    weights = np.random.default_rng(1).integers(0, 3, size=(4, 60)).astype(float)
-    assert METRICS[name].measure(Scored(labels, p), weights).shape == (4,)
-
-
-@pytest.mark.parametrize("metric", [m for m in METRICS.values() if m.from_confusion])
-def test_metric_accepts_leading_dimensions(metric):
-    matrices = np.random.default_rng(2).integers(0, 9, size=(2, 5, 3, 3))
-    found = metric.from_confusion(matrices)
-    assert found.shape == (2, 5)
-    assert found[1, 4] == metric.from_confusion(matrices[1, 4])
 
 
 def test_registering_a_name_twice_is_an_error():

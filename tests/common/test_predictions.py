@@ -85,25 +85,20 @@ def test_error_for_an_invalid_record_names_its_line(path, record, fact):
         read(path)
 
 
-def test_truncated_file_is_an_error(path):
+@pytest.mark.parametrize(("size", "place"), [(1.3, ", line 2: .*JSON"), (0, ": ")])
+def test_truncated_or_empty_file_is_an_error(path, size, place):
     text = json.dumps(GOOD) + "\n"
-    path.write_text(text + text[:20], encoding="utf-8")
-    with pytest.raises(UserError, match=rf"^{path}, line 2: .*JSON"):
+    path.write_text((2 * text)[: int(size * len(text))], encoding="utf-8")
+    with pytest.raises(UserError, match=f"^{path}{place}"):
         read(path)
 
 
-@pytest.mark.parametrize("depth", [1000, 3000, 9000, 100_000])
+@pytest.mark.parametrize("depth", [1000, 100_000])
 @pytest.mark.parametrize("key", ["index", "gold", "probabilities"])
 def test_deeply_nested_value_is_an_error(path, key, depth):
     text = json.dumps(GOOD) + "\n"
     path.write_text(text + json.dumps({**GOOD, key: "@"}).replace('"@"', "[" * depth + "]" * depth) + "\n")
     with pytest.raises(UserError, match=r"predictions-test\.jsonl, line 2: "):
-        read(path)
-
-
-def test_empty_file_is_an_error(path):
-    path.write_text("")
-    with pytest.raises(UserError, match=rf"^{path}: "):
         read(path)
 
 

@@ -6,7 +6,6 @@ import torch
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.texts import InputFormat
 from tests.support.tiny_runs import make_causal_run, make_data, make_run
 
 
@@ -117,12 +116,6 @@ def test_batches_are_halved_if_the_memory_of_a_gpu_does_not_suffice(trained, mon
         classifier.probabilities(texts)
 
 
-def test_too_long_text_without_truncation_is_an_error():
-    longest = InputFormat(0, 2, max_positions=4, shorten=False, keep_eos=False)
-    with pytest.raises(UserError, match=r"^line 7: 5 .* 4 .*--shorten-method"):
-        longest.assemble([np.array([5, 6, 7, 2])], "line 7")
-
-
 def test_lone_surrogate_and_wrong_type_are_errors(trained):
     classifier = SentenceClassifier.from_run(trained.run)
     with pytest.raises(UserError, match="surrogate"):
@@ -162,13 +155,3 @@ def test_apostrophes_are_normalized_as_in_the_data(tmp_path):
     make_run(data, tmp_path / "run")
     typographic, plain = SentenceClassifier.from_run(tmp_path / "run").encode(["j’ai lu", "j'ai lu"])
     assert typographic.tolist() == plain.tolist()
-
-
-def test_precision_is_that_of_training_or_as_given(trained):
-    classifier = SentenceClassifier.from_run(trained.run)
-    assert classifier.network.model.args.precision == "fp32"
-    bf16 = SentenceClassifier.from_run(trained.run, precision="bf16")
-    difference = np.abs(classifier.probabilities(trained.texts) - bf16.probabilities(trained.texts)).max()
-    assert 0 < difference < 0.02
-    with pytest.raises(UserError, match=r"'fp8'.* fp32, bf16"):
-        SentenceClassifier.from_run(trained.run, precision="fp8")

@@ -16,9 +16,9 @@ from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.error_analysis import accuracy_by_length, page_data, read_texts, render
+from roberta_small.eval.error_analysis import accuracy_by_length, page_data, render
 from roberta_small.eval.evaluate import error_texts
-from roberta_small.eval.origin import DataFolder, RunCheckpoint
+from roberta_small.eval.origin import RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
@@ -37,12 +37,7 @@ def test_content_of_the_page():
     content = page_content(*RUNS)
     assert content["classes"] == ["neg", "pos"]
     assert [row["label"] for row in content["rows"]] == [1, 0, 1, 0]
-    assert [row["wrong"] for row in content["rows"]] == [
-        False,
-        True,
-        False,
-        False,
-    ]  # of the mean
+    assert [row["wrong"] for row in content["rows"]] == [False, True, False, False]  # of the mean
     assert content["rows"][1]["runs"] == [[1, 0.8], [1, 0.9]]
     assert content["rows"][2]["runs"] == [[0, 0.7], [1, 0.9]]
     assert content["rows"][2]["mean"] == [1, 0.6]
@@ -139,21 +134,11 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
     (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
     assert main([*command, "--data", str(tmp_path / "data")]) == 0
     assert "elsewhere 30" in page.read_text("utf-8")
-
-
-def test_the_text_in_the_data_folder_is_found(tmp_path):
-    texts = tmp_path / "data" / "text" / "test.input0"
-    texts.parent.mkdir(parents=True)
-    texts.write_text("un\ndeux\n")
-    report = {"files": {"text/test.input0": sha256(texts)}}
-    (tmp_path / "data" / "preprocess.json").write_text(json.dumps(report))
-    data = DataFolder.recorded(str(tmp_path / "data"))
-    assert read_texts(data, "test") == ["un", "deux"]
-    with pytest.raises(UserError, match="valid"):
-        read_texts(data, "valid")
-    texts.write_text("un\ntrois\n")
-    with pytest.raises(UserError, match=r"test\.input0"):
-        read_texts(data, "test")
+    page.unlink()
+    text.write_text(text.read_text().replace("30", "31"))
+    assert main([*command, "--data", str(tmp_path / "data")]) == 1
+    assert "test.input0" in capsys.readouterr().err
+    assert not page.exists()
 
 
 def in_browser(path, changes=None):

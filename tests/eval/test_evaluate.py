@@ -183,11 +183,6 @@ def test_runs_with_different_examples_are_an_error(trained, tmp_path, capsys):
     assert "--data" in message
 
 
-def test_pairs_are_evaluated(tmp_path):
-    make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
-    assert evaluated(tmp_path, tmp_path / "run")["examples"] == 31
-
-
 def test_prediction_files_give_the_same_scores_without_checkpoints(sweep, tmp_path, capsys):
     with_checkpoints = evaluated(tmp_path, sweep, "--write-predictions")
     copied = tmp_path / "copied"

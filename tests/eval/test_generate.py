@@ -51,7 +51,8 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return LanguageModel.from_run(folder / "model.pt", data=folder / "text")
+    """The data folder is that of the checkpoint."""
+    return LanguageModel.from_run(folder / "model.pt")
 
 
 def decode_without_cache(model, prompt, length):
@@ -207,18 +208,7 @@ def test_files_are_found_by_the_manifest_of_a_run(folder, model, tmp_path):
     found = LanguageModel.from_run(tmp_path)
     assert found.generate(PROMPTS, length=4) == model.generate(PROMPTS, length=4)
     lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "other.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
-    with pytest.raises(UserError, match=r"other\.txt: .*--dict"):
-        LanguageModel.from_run(tmp_path, dictionary=tmp_path / "other.txt")
-
-
-def test_data_folder_is_found_by_the_checkpoint(folder, model):
-    found = LanguageModel.from_run(folder / "model.pt")
-    assert found.generate(PROMPTS, length=4) == model.generate(PROMPTS, length=4)
-
-
-def test_dictionary_of_another_size_is_an_error(folder, tmp_path):
-    lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "dict.txt").write_text("".join(lines[:-2]), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"dict\.txt: .*{folder}/model\.pt.*--dict"):
-        LanguageModel.from_run(folder / "model.pt", dictionary=tmp_path / "dict.txt", data=folder / "text")
+    for name, other in (("swapped.txt", [lines[1], lines[0], *lines[2:]]), ("short.txt", lines[:-2])):
+        (tmp_path / name).write_text("".join(other), "utf-8")
+        with pytest.raises(UserError, match=rf"{name}: .*--dict"):
+            LanguageModel.from_run(tmp_path, dictionary=tmp_path / name)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
 from roberta_small.eval.origin import find_run, find_runs
@@ -26,14 +25,11 @@ def edit_checkpoint(path, edit):
     torch.save(state, path)
 
 
-def test_dictionary_of_other_data_is_an_error(trained, tmp_path):
+def test_dictionary_and_sentencepiece_model_of_other_data_are_errors(trained, tmp_path):
     lines = (trained.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"dict\.txt: .*--dict"):
         SentenceClassifier.from_run(trained.run, dictionary=tmp_path / "dict.txt")
-
-
-def test_sentencepiece_model_of_other_data_is_an_error(trained, tmp_path):
     (tmp_path / "other.model").write_bytes((trained.root / "spm.model").read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"other\.model: .*--sentencepiece-model"):
         SentenceClassifier.from_run(trained.run, sentencepiece_model=tmp_path / "other.model")
@@ -116,13 +112,6 @@ def test_folder_with_runs(trained, tmp_path, capsys):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
 
 
-def test_folder_with_two_models_is_an_error(tmp_path):
-    for name in ("model.pt", "model.safetensors"):
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match=r"model\.safetensors and model\.pt"):
-        find_run(tmp_path)
-
-
 def test_runs_of_the_same_name_are_named_by_folder(trained, tmp_path):
     for sweep in ("a", "b"):
         shutil.copytree(trained.run, tmp_path / sweep / "fairseq/random/seed1")
@@ -173,25 +162,6 @@ def test_a_language_model_has_what_is_not_that_of_a_classifier(masked_lm):
     for name in ("classes", "network"):
         with pytest.raises(UserError, match=rf"{checkpoint}: .*--pretrained"):
             getattr(model, name)
-
-
-def test_what_belongs_to_a_run(trained):
-    model = open_model(trained.run, precision="bf16")
-    assert model.run.run.name == "fairseq/random/seed1"
-    assert model.data.path == trained.data
-    assert model.dictionary == trained.data / "input0/dict.txt"
-    assert (model.precision.value, model.pairs, model.classes) == ("bf16", False, ["neg", "pos"])
-    assert model.input_format.max_positions == 32
-    assert model.digests() == {
-        "checkpoint": sha256(trained.run / "checkpoint_best.pt"),
-        "dictionary": sha256(model.dictionary),
-        "sentencepiece_model": sha256(trained.root / "spm.model"),
-    }
-    examples = model.examples("test")
-    assert [examples.classes[k] for k in examples.labels] == (trained.root / "test.label").read_text().split()
-    assert [row.tolist() for row in examples.rows] == [
-        row.tolist() for row in model.text_input.encode(trained.texts).rows
-    ]
 
 
 def test_data_without_a_test_set_have_no_test_examples(trained, tmp_path):

@@ -54,8 +54,3 @@ def test_fp16_reports_a_wrong_target_or_scale(masked_lm, tmp_path, capsys, name,
 def test_fp16_reports_a_missing_checkpoint(tmp_path, capsys):
     assert main(["fairseq", str(tmp_path / "none.pt"), "--out", str(tmp_path / "model.safetensors")]) == 1
     assert "none.pt: " in capsys.readouterr().err
-
-
-def test_a_target_is_required(capsys):
-    assert main(["transformers", "run"]) == 2
-    assert "--out" in capsys.readouterr().err

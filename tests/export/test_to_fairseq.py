@@ -11,10 +11,9 @@ from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers.folder import load_folder
-from roberta_small.export.transformers.networks import Sizes, build
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
-from tests.support.exported_runs import LENGTH, MASKED_LM, PAD, padded_ids
+from tests.support.exported_runs import LENGTH, MASKED_LM
 from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
 
 BEST = "checkpoint_best.pt"
@@ -75,29 +74,6 @@ def test_a_masked_lm_is_restored_without_resets(masked_lm, masked_lm_folder, tmp
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_model_from_transformers_is_converted(trained, tmp_path):
-    """Without fairseq.json and LM head, and with token types that are not zero."""
-    data, _ = trained
-    words = len((data / "input0/dict.txt").read_text(encoding="utf-8").splitlines()) + 5
-    sizes = Sizes(vocabulary=words, layers=2, embed=16, ffn=24, heads=2, positions=32)
-    torch.manual_seed(1)
-    model = build(sizes, ["neg", "pos"])
-    model.save_pretrained(tmp_path / "folder")
-    shutil.copy(data / "input0/dict.txt", tmp_path / "folder")
-    verification = convert_back(tmp_path / "folder", tmp_path / "model.pt")
-    assert verification.random
-    assert all(name.startswith("encoder.lm_head.") for name in verification.random)
-    classifier = SentenceClassifier.from_run(
-        tmp_path / "model.pt", dictionary=tmp_path / "dict.txt", sentencepiece_model=data.parent / "spm.model"
-    )
-    ids_BL = padded_ids(words)
-    with torch.no_grad():
-        wanted_BK = model.eval()(ids_BL, attention_mask=ids_BL != PAD).logits
-    rows = [row[row != PAD].numpy() for row in ids_BL]
-    found_BK = torch.from_numpy(classifier.network.logits(rows))
-    torch.testing.assert_close(found_BK, wanted_BK, atol=1e-5, rtol=0)
-
-
 def change_config(folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -133,13 +109,6 @@ def test_existing_files_are_never_overwritten(classifier_folder, tmp_path):
         convert_back(classifier_folder, tmp_path / "other.pt")
     assert (tmp_path / "model.pt").read_text() == "mine"
     assert not (tmp_path / "other.pt").exists()
-
-
-def test_options_of_other_commands_are_errors(classifier_folder, tmp_path, capsys):
-    line = ["fairseq", str(classifier_folder), "--out", str(tmp_path / "m.pt")]
-    assert main([*line, "--normalize-apostrophes"]) == 2
-    assert "--normalize-apostrophes" in capsys.readouterr().err
-    assert not (tmp_path / "m.pt").exists()
 
 
 def test_an_encoder_alone_is_no_model_to_export(tmp_path):

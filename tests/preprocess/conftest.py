@@ -11,18 +11,13 @@ déçu ravi magnifique long court drôle triste original banal passionnant j'ai 
 """
 
 
-def plain_lines(count: int) -> list[str]:
+@pytest.fixture(scope="session")
+def lines():
     """Sentences without surprise; each is different."""
     words = WORDS.split()
     return [
-        " ".join(words[(i * 7 + j * (i % 5 + 1)) % len(words)] for j in range(4 + i % 9))
-        for i in range(count)
+        " ".join(words[(i * 7 + j * (i % 5 + 1)) % len(words)] for j in range(4 + i % 9)) for i in range(400)
     ]
-
-
-@pytest.fixture(scope="session")
-def lines():
-    return plain_lines(400)
 
 
 def train(path, lines, **options):

@@ -83,14 +83,3 @@ def test_pairs_are_duplicates_as_a_whole(data, model):
 
 def test_normalized_ignores_case_punctuation_and_spacing():
     assert audit.normalized(" L’École,\u00a0 c'est  « BIEN » !") == "l école c est bien"
-
-
-def test_figures_of_cls_books(shared_data):
-    """54 reviews of the test set stand in train, and the tokens are those of the published logs."""
-    books, xlmr = shared_data / "cls-books", shared_data / "xlmr"
-    model, dictionary = str(xlmr / "sentencepiece.bpe.model"), str(xlmr / "dict.txt")
-    report = run(model, "review", dictionary=dictionary, folder=books)
-    assert len(report["duplicates"]["exact"]["test"]["train"]) == 54
-    assert len(report["duplicates"]["exact"]["train"]["train"]) == 34
-    assert report["splits"]["train"]["tokens"] == 315_231
-    assert report["splits"]["test"]["tokens"] == 311_660

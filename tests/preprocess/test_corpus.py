@@ -4,7 +4,6 @@ import itertools
 import json
 import lzma
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -123,16 +122,6 @@ def test_wrong_input_gets_a_clear_error_and_leaves_nothing(files, capsys, spoil,
     assert sorted(files.iterdir()) == before
 
 
-def test_interrupt_leaves_nothing(files, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("roberta_small.preprocess.indexed.IndexedWriter.add", interrupted)
-    before = sorted(files.iterdir())
-    assert prepare(files) == 130
-    assert sorted(files.iterdir()) == before
-
-
 @pytest.mark.parametrize("most", [50, 5_000, 2**64 - 1])
 def test_new_is_what_a_set_has_not(most):
     generator = np.random.default_rng(1)
@@ -147,12 +136,3 @@ def test_new_is_what_a_set_has_not(most):
     kept = np.concatenate(seen.sorted_arrays)
     assert set(kept.tolist()) == known
     assert len(kept) == len(known)
-
-
-def test_eight_bytes_a_key_in_a_few_arrays():
-    seen = Seen()
-    for start in range(0, 100_000, 100):
-        assert seen.add(np.arange(start, start + 100, dtype=np.uint64)).all()
-    lengths = [len(array) for array in seen.sorted_arrays]
-    assert sum(array.nbytes for array in seen.sorted_arrays) == 800_000
-    assert all(longer > 2 * shorter for longer, shorter in pairwise(lengths))

@@ -144,15 +144,6 @@ def test_files_that_are_no_tables_are_refused(reviews, workdir, capsys):
     assert "--soft-labels soft.txt: not a table" in capsys.readouterr().err
 
 
-def test_texts_that_are_repeated_are_counted(reviews, workdir, capsys):
-    prepare(reviews)
-    known, new = lines("train.input0")[0], texts(1, seed=9)[0]
-    soft = predictions("soft.jsonl", [(known, SOFT[0]), (new, SOFT[0]), (new.upper(), SOFT[1])])
-    prepare(reviews, "--soft-labels", soft, "--overwrite")
-    assert "3 further training examples" in (printed := capsys.readouterr().out)
-    assert "2 of them repeat a text of train" in printed
-
-
 def test_soft_labels_that_are_recorded_must_exist(reviews, workdir):
     prepare(reviews, "--soft-labels", predictions("soft.jsonl", [(texts(1, seed=9)[0], SOFT[0])]))
     path = Path("data/label/train.soft.npy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from roberta_small.common.label_kinds import REGRESSION
@@ -158,88 +160,32 @@ def _ranks(values_N: Array, weights_DN: Array) -> Array:
     return middle_DG[:, group_N]
 
 
-for _metric in (
-    Metric(
-        "accuracy", higher_is_better=True, unit="%", digits=2, from_confusion=accuracy, description="percent"
-    ),
-    Metric(
-        "macro_f1",
-        higher_is_better=True,
-        from_confusion=macro_f1,
-        heading="macro-F1",
-        description="mean F1 of the classes that occur or are predicted",
-    ),
-    Metric(
-        "mcc",
-        higher_is_better=True,
-        from_confusion=mcc,
-        heading="MCC",
-        description="Matthews correlation; 0 if all labels or all predictions are of one class",
-    ),
-    Metric(
-        "auroc",
-        higher_is_better=True,
-        from_predictions=auroc,
-        heading="AUROC",
-        description="two classes: area under the ROC curve; more: mean of each class against the rest",
-    ),
-    Metric(
-        "brier",
-        higher_is_better=False,
-        from_predictions=brier,
-        heading="Brier",
-        description="mean squared error summed over the classes, 0 to 2",
-    ),
-    Metric(
-        "calibration_error",
-        higher_is_better=False,
-        from_predictions=calibration_error,
-        heading=ECE,
-        description=f"expected calibration error, {BINS} bins of equal width of the top probability",
-    ),
-    Metric(
-        "micro_f1",
-        higher_is_better=True,
-        from_counts=micro_f1,
-        heading="micro-F1",
-        description="F1 over all pairs of an example and a class",
-    ),
-    Metric(
-        "macro_f1",
-        higher_is_better=True,
-        from_counts=macro_f1_of_labels,
-        heading="macro-F1",
-        description="mean F1 of the classes that occur or are predicted",
-    ),
-    Metric(
-        "subset_accuracy",
-        higher_is_better=True,
-        unit="%",
-        digits=2,
-        from_counts=subset_accuracy,
-        description="percentage of examples of which all classes are predicted correctly",
-    ),
-    Metric(
-        "pearson",
-        higher_is_better=True,
-        from_moments=pearson,
-        heading="Pearson",
-        description="Pearson correlation; 0 if all labels or all predicted values are equal",
-    ),
-    Metric(
-        "spearman",
-        higher_is_better=True,
-        from_predictions=spearman,
-        kind=REGRESSION,
-        heading="Spearman",
-        description="Spearman correlation; equal values have their mean rank",
-    ),
-    Metric(
-        "rmse",
-        higher_is_better=False,
-        from_moments=rmse,
-        heading="RMSE",
-        description="root of the mean squared error, in the unit of the labels",
-    ),
-):
-    register(_metric)
+def _add(name: str, heading: str, description: str, *, higher_is_better: bool = True, **more: Any) -> None:
+    register(
+        Metric(name, higher_is_better=higher_is_better, heading=heading, description=description, **more)
+    )
+
+
+PERCENT = {"unit": "%", "digits": 2}
+MACRO = "macro-F1", "mean F1 of the classes that occur or are predicted"
+
+_add("accuracy", "", "percent", from_confusion=accuracy, **PERCENT)
+_add("macro_f1", *MACRO, from_confusion=macro_f1)
+about = "Matthews correlation; 0 if all labels or all predictions are of one class"
+_add("mcc", "MCC", about, from_confusion=mcc)
+about = "two classes: area under the ROC curve; more: mean of each class against the rest"
+_add("auroc", "AUROC", about, from_predictions=auroc)
+about = "mean squared error summed over the classes, 0 to 2"
+_add("brier", "Brier", about, higher_is_better=False, from_predictions=brier)
+about = f"expected calibration error, {BINS} bins of equal width of the top probability"
+_add("calibration_error", ECE, about, higher_is_better=False, from_predictions=calibration_error)
+_add("micro_f1", "micro-F1", "F1 over all pairs of an example and a class", from_counts=micro_f1)
+_add("macro_f1", *MACRO, from_counts=macro_f1_of_labels)
+about = "percentage of examples of which all classes are predicted correctly"
+_add("subset_accuracy", "", about, from_counts=subset_accuracy, **PERCENT)
+about = "Pearson correlation; 0 if all labels or all predicted values are equal"
+_add("pearson", "Pearson", about, from_moments=pearson)
+about = "Spearman correlation; equal values have their mean rank"
+_add("spearman", "Spearman", about, from_predictions=spearman, kind=REGRESSION)
+about = "root of the mean squared error, in the unit of the labels"
+_add("rmse", "RMSE", about, higher_is_better=False, from_moments=rmse)

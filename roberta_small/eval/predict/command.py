@@ -76,10 +76,7 @@ NOTED = {
 def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `predict`."""
     parser = subparsers.add_parser(
-        "predict",
-        help="classify raw text",
-        description=DESCRIPTION,
-        examples=EXAMPLES,
+        "predict", help="classify raw text", description=DESCRIPTION, examples=EXAMPLES
     )
     parser.add_argument(
         "--checkpoint",

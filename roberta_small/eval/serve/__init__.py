@@ -41,14 +41,8 @@ EXAMPLES = """examples:
   roberta-small serve classifier.onnx --host 0.0.0.0
   curl http://127.0.0.1:8000/predict --json '{"text": "Un livre captivant."}'
 """
-HOST = "127.0.0.1"
-PORT = 8000
 GRACE_SECONDS = 5
 """Time in addition to --timeout until requests are aborted at the end."""
-MISSING = (
-    "the extra serve is not installed ({name} is missing): make install, or "
-    "pip install --editable '.[serve]' --constraint constraints.txt"
-)
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -67,12 +61,12 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--host",
-        default=HOST,
+        default="127.0.0.1",
         help="address to listen on (default: %(default)s, this machine only; 0.0.0.0: every machine that can "
         "reach this one, without a password)",
     )
     parser.add_argument(
-        "--port", type=int, default=PORT, metavar="N", help="port; 0 is any free one (default: %(default)s)"
+        "--port", type=int, default=8000, metavar="N", help="port; 0 is any free one (default: %(default)s)"
     )
     group = parser.add_argument_group("limits")
     limits = {
@@ -107,7 +101,10 @@ def run(args: argparse.Namespace) -> None:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UserError(MISSING.format(name=error.name)) from None
+        raise UserError(
+            f"the extra serve is not installed ({error.name} is missing): make install, or "
+            "pip install --editable '.[serve]' --constraint constraints.txt"
+        ) from None
     if args.max_waiting < args.max_texts:
         raise UserError(
             f"--max-waiting {args.max_waiting}: less than --max-texts {args.max_texts}, so that a request of "
@@ -123,13 +120,8 @@ def run(args: argparse.Namespace) -> None:
         from roberta_small.eval.serve.models import Models
         from roberta_small.eval.serve.schema import Limits
 
-        limits = Limits(
-            texts=args.max_texts,
-            characters=args.max_characters,
-            bytes=args.max_bytes,
-            seconds=args.timeout,
-            waiting=args.max_waiting,
-        )
+        sizes = {name: getattr(args, f"max_{name}") for name in ("texts", "characters", "bytes", "waiting")}
+        limits = Limits(**sizes, seconds=args.timeout)
         max_tokens = args.max_tokens or CPU.prediction_tokens  # texts wait for each other
         models = Models(classifiers, max_tokens=max_tokens, max_waiting=limits.waiting)
         stack.enter_context(contextlib.closing(models))

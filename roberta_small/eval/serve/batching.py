@@ -60,12 +60,7 @@ class Worker:
     """The thread of a model."""
 
     def __init__(
-        self,
-        classifier: SentenceClassifier,
-        *,
-        max_tokens: int,
-        max_waiting: int,
-        turns: threading.Semaphore,
+        self, classifier: SentenceClassifier, *, max_tokens: int, max_waiting: int, turns: threading.Semaphore
     ) -> None:
         """Start the thread.
 
@@ -124,15 +119,13 @@ class Worker:
                 jobs = list(self._jobs)
             for compute in (self._classify_batch, self._explain_text):
                 compute(jobs)
-                for job in jobs:
-                    self._finish(job)
-
-    def _finish(self, job: _Job) -> None:
-        """Set the result if everything is known and nobody has cancelled the request."""
-        complete = len(job.logits) == len(job.words if job.explain else job.texts) == len(job.texts)
-        if complete and job.encoded and not job.future.done() and job.future.set_running_or_notify_cancel():
-            found = Classified(self.classifier.labels.outputs(np.stack(job.logits)), job.encoded)
-            job.future.set_result(Result(found, job.words if job.explain else None))
+                for job in self._unfinished():
+                    known = len(job.logits), len(job.words if job.explain else job.texts)
+                    if job.encoded is None or known != (len(job.texts), len(job.texts)):
+                        continue
+                    if job.future.set_running_or_notify_cancel():
+                        found = Classified(self.classifier.labels.outputs(np.stack(job.logits)), job.encoded)
+                        job.future.set_result(Result(found, job.words if job.explain else None))
 
     def _classify_batch(self, jobs: Sequence[_Job]) -> None:
         """Compute the next texts, the oldest first, up to the maximum number of tokens."""

@@ -29,7 +29,7 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common import families
@@ -144,12 +144,9 @@ def write_tokenizer(
 
 
 def write_transformers_tokenizer(
-    folder: str | os.PathLike[str],
-    encoder: TransformersEncoder,
-    dictionary: Path,
-    text_format: TextFormat,
-) -> PreTrainedTokenizerBase:
-    """Write a Transformers tokenizer into the existing `folder`, and return it as loaded from there.
+    folder: str | os.PathLike[str], encoder: TransformersEncoder, dictionary: Path, text_format: TextFormat
+) -> None:
+    """Write a Transformers tokenizer into the existing `folder`.
 
     With `plain_text`, it reads the names of special tokens as text, as in training. For some models, this
     needs a tokenizer.json that only the general class loads as it is. The fairseq dictionary is copied beside
@@ -167,7 +164,6 @@ def write_transformers_tokenizer(
             atomic_write(folder / "tokenizer.json", content + "\n")
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     shutil.copyfile(dictionary, folder / "dict.txt")
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 @dataclass(frozen=True)
@@ -289,10 +285,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
             outputs is None or not torch.equal(outputs.weight, inputs.weight)
         )
         if complete and untied:
-            notes = (
-                *notes,
-                "the LM head is not used, because its matrix is not that of the token embeddings",
-            )
+            notes += ("the LM head is not used, because its matrix is not that of the token embeddings",)
         kind = family.classes[0 if complete and not untied else 2]
     if kind != type(model).__name__:
         model, report = _read(folder, kind, safetensors=safetensors, attention=attention)

@@ -260,10 +260,7 @@ def sizes_of(source: Source) -> Sizes:
 
 
 def configuration(
-    sizes: Sizes,
-    classes: Sequence[str] | None = None,
-    special: Special = (BOS, EOS),
-    padding: int = PAD,
+    sizes: Sizes, classes: Sequence[str] | None = None, special: Special = (BOS, EOS), padding: int = PAD
 ) -> PreTrainedConfig:
     """Transformers' configuration; `classes` names the logits of a classifier, in their order.
 

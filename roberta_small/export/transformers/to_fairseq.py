@@ -30,7 +30,7 @@ from transformers import PreTrainedConfig
 
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
-from roberta_small.common.families import ACTIVATIONS, POOLING, TIED, TOKENS, Family
+from roberta_small.common.families import ACTIVATIONS, POOLING, TIED, TOKENS
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_object
 from roberta_small.common.label_kinds import SCALING, Labels
 from roberta_small.common.run import read_thresholds, write_thresholds
@@ -38,6 +38,7 @@ from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
     Carried,
+    Loaded,
     labels_of,
     load_pretrained,
     read_carried,
@@ -50,12 +51,7 @@ from roberta_small.export.transformers.networks import (
     model_of,
     to_fairseq,
 )
-from roberta_small.export.transformers.verify import (
-    TOLERANCE,
-    Counterpart,
-    largest_difference,
-    random_rows,
-)
+from roberta_small.export.transformers.verify import TOLERANCE, Counterpart, largest_difference, random_rows
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
@@ -70,8 +66,7 @@ from roberta_small.preprocess.tokenization.transformers_encoder import Transform
 HEAD = "sentence_classification_head"
 MODULES = "modules.json"
 """The layers of a sentence encoder (sentence-transformers)."""
-VERSION = "encoder.sentence_encoder.version"
-UNUSED = (LM_HEAD, VERSION)
+UNUSED = (LM_HEAD, "encoder.sentence_encoder.version")
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""
 ROWS = 24
 """Number of inputs with random ids on which both networks are compared."""
@@ -151,24 +146,9 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     pooling, notes = _pooling(folder) if labels is None else ("first", ())
     if any(name.endswith(".Dense") for name in _modules(folder)):  # as LaBSE
         notes += (f"{MODULES}: the dense layer after pooling is not used",)
-    head_activation = family.pooler_activation
-    if loaded.pools_by_mean:
-        pooling, head_activation = "mean", model.config.pooler_activation
     separates = encoder is None or encoder.separates_pairs
-    cfg = _configuration(
-        config,
-        family,
-        carried,
-        labels,
-        (special[0], special[1] if separates else NO_SEPARATOR),
-        pooling,
-        head_activation,
-        # Not every configuration has the width of the feed-forward network.
-        len(model.base_model.get_parameter(f"{family.layer['fc1'].format(0)}.weight")),
-        token_types=token_types,
-    )
-    if loaded.pools_by_mean:
-        cfg["model"].pooler_dropout = model.config.pooler_dropout
+    around = (special[0], special[1] if separates else NO_SEPARATOR)
+    cfg = _configuration(loaded, carried, labels, around, pooling, token_types)
     head = None if labels is None else (carried.head or HEAD)
     parameters = sum(weight.numel() for weight in model.parameters())
     if parameters >= LARGE:
@@ -233,9 +213,7 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
     """Dictionary and tokenizer of a folder; raises `UserError` if they do not fit the model or each other."""
     path = Path(given) if given is not None else folder / "dict.txt"
     found = beside(folder)
-    encoder = None
-    if found is not None and found.model is None:
-        encoder = found.transformers_encoder()
+    encoder = found.transformers_encoder() if found is not None and found.model is None else None
     if given is None and not path.is_file() and encoder is not None:
         path, content = folder, encoder.dictionary.text().encode()
         words = Dictionary.load(io.StringIO(content.decode()))
@@ -284,20 +262,16 @@ def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
 
 
 def _configuration(
-    config: PreTrainedConfig,
-    family: Family,
-    carried: Carried,
-    labels: Labels | None,
-    special: Special,
-    pooling: str,
-    head_activation: str,
-    ffn: int,
-    *,
-    token_types: bool,
+    loaded: Loaded, carried: Carried, labels: Labels | None, special: Special, pooling: str, token_types: bool
 ) -> dict[str, Any]:
-    """The configuration that fairseq-train would write for these sizes."""
+    """The configuration that fairseq-train would write for this model."""
+    model, family, config = loaded.model, loaded.family, encoder_config(loaded.model)
+    # Not every configuration has the width of the feed-forward network.
+    ffn = len(model.base_model.get_parameter(f"{family.layer['fc1'].format(0)}.weight"))
+    head_activation = family.pooler_activation
+    if loaded.pools_by_mean:
+        pooling, head_activation = "mean", model.config.pooler_activation
     values = {name: getattr(config, entry) for name, entry in family.settings.items()}
-    activation = ACTIVATIONS[str(values.get("activation", "gelu"))]
     longest = longest_input(config)
     pooler = values["dropout"] if values["pooler_dropout"] is None else values["pooler_dropout"]
     flags = {
@@ -311,7 +285,7 @@ def _configuration(
         "attention-dropout": values["attention_dropout"],
         "activation-dropout": carried.activation_dropout,
         "pooler-dropout": pooler,
-        "activation-fn": activation,
+        "activation-fn": ACTIVATIONS[str(values.get("activation", "gelu"))],
         "pooler-activation-fn": head_activation,
         "precision": "fp32",
         "pooling": pooling,
@@ -342,6 +316,8 @@ def _configuration(
         cfg = convert_namespace_to_omegaconf(parsed)
     content = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
+    if loaded.pools_by_mean:
+        content["model"].pooler_dropout = model.config.pooler_dropout
     return {str(key): value for key, value in content.items()}
 
 

@@ -219,7 +219,8 @@ def _quality(origin: Model) -> list[str]:
     lines = []
     for split in ("valid", "test"):
         path = origin.run.folder / predictions.file_name(split)
-        found = [one for one in predictions.read_any(path) if one.known] if path.is_file() else []
+        every = predictions.read_any(path) if path.is_file() else []
+        found = [one for one in every if one.record()["gold"] is not None]
         if not found:
             continue
         arrays = predictions.to_arrays(found)
@@ -265,7 +266,7 @@ def _limits(origin: Model, source: Source) -> list[str]:
     labels = origin.labels if origin.checkpoint.is_classifier else None
     lines = [
         f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
-        "are an error.",
+        "are an error."
     ]
     if labels is not None and not labels.kind.has_classes:
         lines.append(

@@ -109,10 +109,8 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
         plain = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if not own_code:
             check_ids(plain, examples, other.order, truncated=origin.input_format.max_positions)
-        standard = sum(
-            np.array_equal(*pair)
-            for pair in zip(tokenized(plain, examples, other.order), examples.rows, strict=True)
-        )
+        rows = tokenized(plain, examples, other.order)
+        standard = sum(np.array_equal(*pair) for pair in zip(rows, examples.rows, strict=True))
     # Rows at equal distances, and the longest.
     count, known = LM_SENTENCES if source.head is None else SENTENCES, examples.rows
     numbers = set(np.linspace(0, len(known) - 1, min(count, len(known))).astype(int).tolist())
@@ -120,13 +118,9 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     chosen = [known[number] for number in sorted(numbers)]
     sentences = len(chosen)
     vocabulary = source.vocabulary if other.order is None else len(other.order)
-    chosen += random_rows(
-        RANDOM_ROWS,
-        origin.input_format.max_positions,
-        vocabulary,
-        BOS if origin.input_format.init_token is None else origin.input_format.init_token,
-        pairs=other.token_types,
-    )
+    longest, init = origin.input_format.max_positions, origin.input_format.init_token
+    init = BOS if init is None else init
+    chosen += random_rows(RANDOM_ROWS, longest, vocabulary, init, pairs=other.token_types)
     difference = largest_difference(source.model(), source.head, other, chosen)
     if not difference <= TOLERANCE:
         raise UserError(
@@ -178,9 +172,8 @@ def check_ids(
     If `truncated` is given, rows of that many tokens, which are truncated texts, may differ in their last
     token.
     """
-    for text, found, wanted in zip(
-        examples.texts, tokenized(tokenizer, examples, order), examples.rows, strict=True
-    ):
+    rows = tokenized(tokenizer, examples, order)
+    for text, found, wanted in zip(examples.texts, rows, examples.rows, strict=True):
         if len(found) == len(wanted) == truncated:
             found, wanted = found[:-1], wanted[:-1]
         if not np.array_equal(found, wanted):
@@ -249,9 +242,8 @@ def largest_difference(
     lengths = np.array([len(row) for row in rows])
     differences: list[float] = []
     with torch.inference_mode():
-        for batch in tqdm(
-            list(batches(lengths, MAX_TOKENS)), desc="comparing logits", leave=False, disable=None
-        ):
+        every = list(batches(lengths, MAX_TOKENS))
+        for batch in tqdm(every, desc="comparing logits", leave=False, disable=None):
             ids_BL = torch.from_numpy(pad([rows[i] for i in batch], PAD))
             mask_BL = ids_BL != PAD
             if head is not None:

@@ -54,6 +54,7 @@ CORRUPT = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadG
 Write = Callable[[IO[bytes], str, str], None]
 """`write(content, name, split)`."""
 Row = dict[str, Any]
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Table:
     texts: Mapping[str, str]
     """Name in our file -> column."""
     label: str
-    labels: tuple[str, ...]
+    labels: Names
     """Empty for numbers."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Label in the column -> that of our file."""
@@ -76,38 +77,19 @@ class Table:
     """Column and value of the rows to keep."""
     glue: bool = False
     """The labels of test are hidden, and rows of other splits may have too few fields."""
-    header: tuple[str, ...] = ()
+    header: Names = ()
     """The columns of train and valid, if these files have no heading."""
 
 
-def _glue(
-    name: str,
-    archive: str,
-    texts: Iterable[str],
-    label: str,
-    labels: tuple[str, ...],
-    header: tuple[str, ...] = (),
-    *,
-    mismatched: bool = False,
-) -> Table:
+def _glue(name: str, archive: str, columns: Names, label: str, labels: Names, header: Names = ()) -> Table:
     """A task of GLUE; its columns of texts become `sentence`, or `sentence1` and `sentence2`."""
-    columns = list(texts)
     files = {"train": "train", "dev": "valid", "test": "test"}
-    if mismatched:
+    if name == "MNLI":
         files = {"train": "train", "dev_matched": "valid", "test_matched": "test"}
         files |= {"dev_mismatched": "valid_mismatched", "test_mismatched": "test_mismatched"}
     members = {f"{name}/{file}.tsv": split for file, split in files.items()}
-    names = ["sentence"] if len(columns) == 1 else ["sentence1", "sentence2"]
-    return Table(
-        name,
-        archive,
-        members,
-        dict(zip(names, columns, strict=True)),
-        label,
-        labels,
-        glue=True,
-        header=header,
-    )
+    texts = dict(zip(("sentence",) if len(columns) == 1 else PAIR, columns, strict=True))
+    return Table(name, archive, members, texts, label, labels, glue=True, header=header)
 
 
 PAIR = ("sentence1", "sentence2")
@@ -147,17 +129,17 @@ FLUE = (
     ),
 )
 GLUE = (
-    _glue("CoLA", "CoLA.zip", ["sentence"], "label", BINARY, ("source", "label", "mark", "sentence")),
-    _glue("SST-2", "SST-2.zip", ["sentence"], "label", BINARY),
+    _glue("CoLA", "CoLA.zip", ("sentence",), "label", BINARY, ("source", "label", "mark", "sentence")),
+    _glue("SST-2", "SST-2.zip", ("sentence",), "label", BINARY),
     _glue("STS-B", "STS-B.zip", PAIR, "score", ()),
-    _glue("QQP", "QQP-clean.zip", ["question1", "question2"], "is_duplicate", BINARY),
-    _glue("MNLI", "MNLI.zip", PAIR, "gold_label", NLI, mismatched=True),
-    _glue("QNLI", "QNLIv2.zip", ["question", "sentence"], "label", ENTAILMENT),
+    _glue("QQP", "QQP-clean.zip", ("question1", "question2"), "is_duplicate", BINARY),
+    _glue("MNLI", "MNLI.zip", PAIR, "gold_label", NLI),
+    _glue("QNLI", "QNLIv2.zip", ("question", "sentence"), "label", ENTAILMENT),
     _glue("RTE", "RTE.zip", PAIR, "label", ENTAILMENT),
     _glue("WNLI", "WNLI.zip", PAIR, "label", BINARY),
 )
 """The tasks in archives."""
-MRPC = _glue("MRPC", "", ["#1 String", "#2 String"], "Quality", BINARY)
+MRPC = _glue("MRPC", "", ("#1 String", "#2 String"), "Quality", BINARY)
 
 
 def unpack(archive: Path, members: Mapping[str, str], write: Write) -> None:
@@ -285,11 +267,8 @@ def examples(
     `hidden`: the rows have no label and get an index. `keep` chooses among the rows.
     """
     columns = () if hidden else table.header
-    needed = [
-        *table.texts.values(),
-        *([] if hidden else [table.label]),
-        *([table.only[0]] if table.only else []),
-    ]
+    needed = [*table.texts.values(), *([] if hidden else [table.label])]
+    needed += [table.only[0]] if table.only else []
     for number, cells in _lines(stream, place):
         if not columns:
             columns = tuple(cells)

@@ -11,15 +11,7 @@ from roberta_small.preprocess.readers.records import (
 )
 from roberta_small.preprocess.readers.tables import register_table
 
-__all__ = [
-    "TABLE",
-    "Record",
-    "read_records",
-    "reader_name",
-    "register",
-    "register_table",
-    "suffixes_of",
-]
+__all__ = ["TABLE", "Record", "read_records", "reader_name", "register", "register_table", "suffixes_of"]
 
 register("lines", lines.read)
 register("webis", webis.read, suffixes=(".xml",))

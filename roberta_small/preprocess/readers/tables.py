@@ -84,14 +84,8 @@ class Columns:
         """The columns in the options of `add_text_columns` or `add_columns`."""
         text, *more_text = options.text_column or [None]
         label, *more_labels = getattr(options, "label_column", None) or [None]
-        return cls(
-            text,
-            options.pair_column,
-            label,
-            getattr(options, "split_column", None),
-            tuple(more_text),
-            tuple(more_labels),
-        )
+        split = getattr(options, "split_column", None)
+        return cls(text, options.pair_column, label, split, tuple(more_text), tuple(more_labels))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -293,10 +287,8 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
     """
     names = list(names)
     roles: dict[str, str] = {}
-    further = [
-        *(("text", column) for column in given.more_text),
-        *(("label", column) for column in given.more_labels),
-    ]
+    further = [("text", column) for column in given.more_text]
+    further += [("label", column) for column in given.more_labels]
     for role, column in [*given.named().items(), *further]:
         if column not in names:
             hint = nearest(column, names)

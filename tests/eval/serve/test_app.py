@@ -3,16 +3,17 @@
 import http.client
 import json
 import re
+import shutil
 import socket
+import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from roberta_small.common.files import sha256
+from roberta_small.common.files import ROOT, sha256
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.origin import find_runs
@@ -21,6 +22,7 @@ from tests.support.servers import JSON, LIMITS, get, post, request, serving
 from tests.support.tiny_runs import BAD, GOOD, make_data, make_run
 
 NAME = "fairseq/random/seed1"
+PAGE = ROOT / "docs/how-to/serve.md"
 
 
 @pytest.fixture(scope="module")
@@ -45,23 +47,6 @@ def pair_classifier(tmp_path_factory):
 def pair_server(pair_classifier):
     with serving(pair_classifier) as found:
         yield found
-
-
-@pytest.fixture
-def gate(classifier, monkeypatch):
-    """The network waits until `go` is set; `started` is set when it begins."""
-    started, go = threading.Event(), threading.Event()
-    logits, computed = classifier.network.logits, []
-
-    def gated(rows):
-        started.set()
-        assert go.wait(60)
-        computed.append(len(rows))
-        return logits(rows)
-
-    monkeypatch.setattr(classifier.network, "logits", gated)
-    yield started, go, computed
-    go.set()
 
 
 def test_predictions_are_those_of_the_command(trained, server, capsys):
@@ -129,6 +114,21 @@ def test_several_models_of_the_same_data_are_also_an_ensemble(trained, tmp_path)
     assert found["std"] == pytest.approx(std, abs=1e-6)
     assert status == 422
     assert all(name in refused["error"] for name in names)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="no curl")
+def test_the_requests_of_the_documentation(trained, tmp_path):
+    pytest.importorskip("captum")
+    make_run(trained.data, tmp_path / "seed2", seed=2)
+    _, requests, example, *_ = re.findall(r"^```(?:json)?\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    with serving(*Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu").members) as server:
+        lines = requests.replace("http://127.0.0.1:8000/", server.url).splitlines()
+        answers = [json.loads(subprocess.check_output(f"{line} -s --fail", shell=True)) for line in lines]
+    assert [answer.get("model") for answer in answers[:2]] == ["ensemble", NAME]
+    assert answers[-1] == {"status": "ok"}
+    (shown,), (real,) = json.loads(example)["predictions"], answers[2]["predictions"]
+    assert list(shown) == list(real)
+    assert [word for word, _ in shown["words"]] == [word for word, _ in real["words"]]
 
 
 def test_models_of_different_data_are_chosen_by_name(trained, pair_classifier):

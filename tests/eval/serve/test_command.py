@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from roberta_small.common.errors import UserError
-from roberta_small.eval.__main__ import build_parser, main
+from roberta_small.eval.__main__ import main
 from roberta_small.eval.serve import listen, local_hosts, url_of
 from tests.support.signals import restore_defaults
 
@@ -33,31 +33,21 @@ sys.exit(main())
 """
 
 
-@contextlib.contextmanager
-def started(*words):
-    """The process of the command on a free port, and its port."""
+@pytest.mark.usefixtures("fast_processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, number):
+    command = [sys.executable, "-c", SLOW, "serve", str(trained.run), "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (
-        subprocess.Popen(
-            [sys.executable, "-c", SLOW, "serve", *map(str, words), "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=restore_defaults,
-        ) as process,
+        subprocess.Popen(command, **pipes, preexec_fn=restore_defaults) as process,
         contextlib.ExitStack() as stack,
     ):
         stack.callback(process.kill)  # after a failure, it would serve for ever
-        yield process, int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
-
-
-@pytest.mark.usefixtures("fast_processes")
-def test_sigterm_ends_the_command_after_the_requests_in_progress(trained):
-    """`test_documentation.py` ends it with Ctrl-C."""
-    with started(trained.run) as (process, port):
+        port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("POST", "/predict", json.dumps({"text": "un livre"}), JSON)
         assert process.stdout.readline() == "computing\n"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         response = connection.getresponse()
         answer = json.loads(response.read())
         _, errors = process.communicate(timeout=60)
@@ -94,10 +84,6 @@ def test_the_address_and_the_hosts_of_a_request():
         assert "[::1]" in local_hosts(listener)
 
 
-def parsed(*words):
-    return build_parser().parse_args(["serve", *map(str, words)])
-
-
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
@@ -123,11 +109,3 @@ def test_without_the_extra_the_error_names_it(monkeypatch, capsys, name):
     errors = capsys.readouterr().err
     assert name in errors
     assert re.search(r"pip install .*\[serve\]", errors)
-
-
-def test_help_needs_neither_torch_nor_the_extra(monkeypatch, capsys):
-    for name in ("torch", "fastapi", "uvicorn", "pydantic"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit) as exit_:
-        parsed("--help")
-    assert exit_.value.code == 0

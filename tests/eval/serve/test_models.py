@@ -60,22 +60,12 @@ def test_a_network_and_tfidf_are_no_ensemble(runs, capsys):
 
 
 def test_of_several_methods_the_best_on_validation_is_the_default(runs):
-    for path, valid in (
-        ("fairseq/random/seed1", 70.0),
-        ("fairseq/random/seed2", 90.0),
-        ("tfidf/none/seed0", 85.0),
-    ):
-        content = manifest.read(runs / path)
-        best = {
-            "metric": "accuracy",
-            "epoch": 1,
-            "subset": "valid",
-            "scores": {"valid": valid},
-            "labels": "a",
-        }
-        arm, init, seed = path.split("/")
-        names = {"arm": arm, "init": init, "seed": int(seed.removeprefix("seed"))}
-        manifest.write(runs / path, content | names | {"best": best})
+    best = {"metric": "accuracy", "epoch": 1, "subset": "valid", "labels": "a"}
+    for arm, seed, valid in (("fairseq", 1, 70.0), ("fairseq", 2, 90.0), ("tfidf", 0, 85.0)):
+        (folder,) = runs.glob(f"{arm}/*/seed{seed}")
+        names = {"arm": arm, "init": folder.parent.name, "seed": seed}
+        content = manifest.read(folder) | names | {"best": best | {"scores": {"valid": valid}}}
+        manifest.write(folder, content)
     with served(runs) as models:
         assert models.default == "tfidf/none/seed0"
     with served(runs / "fairseq") as models:

@@ -101,16 +101,6 @@ def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
     assert re.match(rf"{agree} of 2 ", inside(page, "agreement"))
 
 
-def test_the_two_sentences_of_a_pair(tmp_path, opened):
-    make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
-    classifier = SentenceClassifier.from_run(tmp_path / "run", device="cpu")
-    page = opened([classifier], "un livre", "une histoire")
-    (prediction,) = classifier.predict([("un livre", "une histoire")])
-    percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
-    assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
-    assert inside(page, "words") == "un livre une histoire"
-
-
 def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
     make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
     runs = find_runs([trained.run, tmp_path / "run"])
@@ -119,6 +109,7 @@ def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
     (prediction,) = classifiers[1].predict([("un livre", "une histoire")])
     percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
     assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
+    assert inside(page, "words") == "un livre une histoire"
     assert not re.search(r'id="models" hidden', page)
 
 

@@ -21,7 +21,6 @@ from roberta_small.preprocess.download.archives import (
 )
 from roberta_small.preprocess.download.fetch import Digest
 from tests.support.archives import write_tar, write_zip
-from tests.support.labelled_files import prepare
 
 REVIEW = "<item><category>{}</category><rating>{}</rating><text>Avis {} &amp; {}</text></item>"
 PAWSX = ("id", "sentence1", "sentence2", "label")
@@ -122,17 +121,6 @@ def test_all_tasks(archives, capsys):
     test = rows("flue/xnli/test.jsonl")
     assert len(test) == 12
     assert test[1] == {"premise": "fr test 1", "hypothesis": "hypothèse 1", "label": "entailment"}
-
-
-@pytest.mark.parametrize(("task", "paired"), [("cls-dvd", False), ("paws-x", True), ("xnli", True)])
-def test_the_files_become_data(archives, task, paired):
-    assert main(["download", "flue", "--out", "flue", "--from", str(archives())]) == 0
-    folder = Path("flue") / task
-    valid = folder / "valid.jsonl"
-    splits = [folder / "train.jsonl", "--valid", valid if valid.exists() else 4]
-    prepare(*splits, "--test", folder / "test.jsonl")
-    assert Path("data/input1").is_dir() == paired
-    assert len(Path("data/text/test.label").read_text().splitlines()) == len(rows(folder / "test.jsonl"))
 
 
 @pytest.mark.parametrize(

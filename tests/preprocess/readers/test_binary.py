@@ -45,12 +45,6 @@ assert len(os.listdir("/proc/self/task")) == before
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-def test_parquet_as_pandas_writes_it(write):
-    stream = io.BytesIO()
-    pd.DataFrame({"text": ["a", "b"], "label": [1, None]}).to_parquet(stream)
-    assert rows(write("a.parquet", stream.getvalue())) == [(1, "a", "1"), (2, "b", None)]
-
-
 def test_workbooks(tmp_path):
     path = tmp_path / "a.xlsx"
     table = pd.DataFrame({"text": ["=1+1", "a\nb", None], "label": [1, 2.5, "x"]})
@@ -78,13 +72,6 @@ def _with_part(workbook, name, content):
         for part in old.namelist():
             new.writestr(part, content if part == name else old.read(part))
     return stream.getvalue()
-
-
-def test_the_case_of_a_suffix_does_not_count(tmp_path):
-    path = tmp_path / "A.XLSX"
-    with path.open("wb") as stream:
-        pd.DataFrame({"text": ["a"], "label": ["x"]}).to_excel(stream, index=False)
-    assert rows(str(path)) == [(2, "a", "x")]
 
 
 def test_all_rows_error_values_and_escapes_of_a_workbook(tmp_path):

@@ -5,11 +5,11 @@ import io
 
 import pandas as pd
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.tables import read_cells, read_table
+from roberta_small.preprocess.readers.tables import read_cells
 
 NASTY = st.text(st.sampled_from(list("ab\"',;|\t =-1.é’ \u2028")), min_size=1, max_size=12)
 WORDS = st.lists(NASTY, min_size=1, max_size=4).map(" ".join)
@@ -49,39 +49,3 @@ def test_what_the_csv_module_writes_is_read_as_written(folder, rows, delimiter, 
     assert found["label"].tolist() == [label for _, label in rows]
     independent = pd.read_csv(path, sep=delimiter, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     assert independent["text"].tolist() == found["text"].tolist()
-
-
-@given(st.lists(st.tuples(WORDS, LABELS), min_size=3, max_size=20), st.integers(0, 40))
-def test_of_tab_separated_lines_none_is_lost(folder, rows, ragged):
-    """Written without quoting, one perhaps without its label: each line is a row, or there is an error."""
-    texts = [text.replace("\t", " ") for text, _ in rows]
-    if ragged < len(rows):  # with several quotation marks at the beginning, it could also be a quoted file
-        texts = [text.lstrip('"') or "a" for text in texts]
-        texts[(ragged + 1) % len(rows)] = '"' + texts[(ragged + 1) % len(rows)]
-    lines = [f"{text}\t{label}" for text, (_, label) in zip(texts, rows, strict=True)]
-    if ragged < len(lines):
-        lines[ragged] = texts[ragged]
-    assume(all(line.strip() for line in lines))
-    path = write(folder, "b.tsv", "text\tlabel\n" + "".join(f"{line}\n" for line in lines))
-    try:
-        found = read_cells(path)
-    except UserError:
-        return
-    assert len(found) == len(lines)
-    assert found.index.tolist() == list(range(2, len(lines) + 2))
-
-
-@given(
-    st.lists(st.tuples(WORDS, st.sampled_from(["pos", "neg"])), min_size=8, max_size=20), st.integers(0, 3)
-)
-def test_a_quotation_mark_that_is_not_closed_swallows_no_rows(folder, rows, place):
-    """Of two rows that begin with one, the second would end what the first begins."""
-    texts = [text.replace('"', "").replace(",", "") or "x" for text, _ in rows]
-    texts[place], texts[-1] = f'"{texts[place]}', f'{texts[-1]}"'
-    lines = [f"{text},{label}" for text, (_, label) in zip(texts, rows, strict=True)]
-    path = write(folder, "c.csv", "text,label\n" + "".join(f"{line}\n" for line in lines))
-    try:
-        found = read_table(path)
-    except UserError:
-        return
-    assert len(found) == len(lines)

@@ -1,4 +1,3 @@
-import gzip
 import json
 from pathlib import Path
 
@@ -19,9 +18,6 @@ from roberta_small.preprocess.readers import (
 )
 from roberta_small.preprocess.readers.lines import read_text_lines
 from tests.support.labelled_files import tokenizer
-
-REVIEWS = "<items>{}</items>"
-ITEM = "<item><rating>{}</rating><text>texte {}</text></item>\n"
 
 
 def read_toy(path):
@@ -111,31 +107,6 @@ def test_lines_have_their_labels_and_second_texts_beside_them(workdir):
     assert Path("out/text/train.label").read_text().split() == ["ab"[number % 2] for number in numbers]
     content = json.loads(Path("out/preprocess.json").read_text())
     assert {"train.input0", "train.input1", "train.label"} < set(content["sha256"])
-
-
-def test_webis_xml_plain_and_compressed(workdir):
-    content = REVIEWS.format("".join(ITEM.format(1 + 4 * (i % 2), i) for i in range(8)))
-    Path("all.xml").write_text(content)
-    Path("all.xml.gz").write_bytes(gzip.compress(content.encode()))
-    read = list(read_records("all.xml"))
-    assert read == list(read_records("all.xml.gz"))
-    assert read[1] == Record("texte 1", line=2, label="1")
-    assert prepare("all.xml", "--test", "none") == 0
-    assert len(Path("out/text/valid.label").read_text().split()) == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "arguments", "place"),
-    [
-        ("a:b\n", ["--reader", "lines"], "all.label"),
-        ("a:b\n", ["--reader", "none"], "--reader none"),
-    ],
-)
-def test_fault_names_its_place_and_writes_nothing(toy, workdir, capsys, content, arguments, place):
-    Path("all.toy").write_text(content)
-    assert prepare("all.toy", *arguments) == 1
-    assert place in capsys.readouterr().err
-    assert not Path("out").exists()
 
 
 def test_another_number_of_labels_beside_the_text(workdir, capsys):
