@@ -53,11 +53,16 @@ def test_the_sizes_are_those_of_the_name(arch, sizes):
 
 
 @pytest.mark.parametrize("flags", [[], ["--encoder", "packed"]], ids=["stock", "packed"])
-def test_masked_lm_has_the_plugins_model_only_with_its_flags_and_the_positions_of_its_blocks(data, flags):
-    words = [data / "input0", "--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"]
-    model = build(*words, *SIZES, "--tokens-per-sample", "24", *flags)
+def test_masked_lm_has_the_plugins_model_only_with_its_flags(data, flags):
+    words = [data / "input0", *LM, "--criterion", "masked_lm", "--arch", "roberta_base", *SIZES, *flags]
+    model = build(*words)
     assert isinstance(model, RobertaSmall) == bool(flags)
-    assert model.max_positions() == 24
+    assert model.max_positions() == 16
+
+
+def test_masked_lm_has_the_positions_of_its_blocks_as_in_stock_fairseq(data):
+    words = [data / "input0", "--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base"]
+    assert build(*words, *SIZES, "--tokens-per-sample", "24").max_positions() == 24
 
 
 @pytest.mark.slow

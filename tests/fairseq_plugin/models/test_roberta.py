@@ -71,14 +71,20 @@ def test_default_sizes_are_those_of_the_reference():
     assert (model.args.dropout, model.args.attention_dropout) == (0.1, 0.1)
 
 
+class Counting(torch.nn.Module):
+    seen = ()
+
+    def set_num_updates(self, num_updates):
+        self.seen = (*self.seen, num_updates)
+
+
 @pytest.mark.parametrize("kind", [RobertaSmall, CausalRobertaSmall])
 def test_modules_that_depend_on_the_number_of_updates_are_told(kind):
-    model, counting, seen = build(kind), torch.nn.Module(), []
-    counting.set_num_updates = seen.append
-    model.encoder.sentence_encoder.layers[1].counting = counting
+    model = build(kind)
+    model.encoder.sentence_encoder.layers[1].counting = counting = Counting()
     for number in (1, 2):
         model.set_num_updates(number)
-    assert seen == [1, 2]
+    assert counting.seen == (1, 2)
 
 
 @pytest.mark.parametrize("encoder_kind", ["packed", "padded"])
