@@ -10,7 +10,7 @@ from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.best_settings import chosen_settings
 from roberta_small.analysis.features.best_settings_figures import draw_best_settings, draw_flag
 from roberta_small.analysis.query import Query
-from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.read.runs import find_runs, select_finished
 from roberta_small.analysis.selection import Selection
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.printed_tables import notes_with
@@ -37,7 +37,7 @@ def grid(tmp_path):
 
 
 def found(root):
-    selection = Selection.of(find_runs(root), Query())
+    selection = Selection.of(select_finished(find_runs(root)), Query())
     return selection, chosen_settings(selection)
 
 

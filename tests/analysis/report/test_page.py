@@ -301,7 +301,7 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
 def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
     """It says enough of test and train for the scores, and not what the tables of the report need."""
     monkeypatch.setattr(
-        "roberta_small.analysis.selection.read_runs", lambda runs: pytest.fail("the logs were read")
+        "roberta_small.analysis.selection.read_runs", lambda *_: pytest.fail("the logs were read")
     )
     path = tmp_path / "audit.json"
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
