@@ -260,7 +260,6 @@ def test_a_run_without_an_intact_checkpoint_restarts(sweep):
     assert sweep(*RANDOM)[0] == 0
     (RUN1 / "checkpoint_best.pt").unlink()
     (RUN1 / "checkpoint_last.pt").write_bytes(b"PK truncated")
-    (RUN1 / "tensorboard/valid").mkdir(parents=True)
     (RUN1 / "tensorboard/valid/events.out.tfevents.old").touch()
     manifest.write(RUN1, manifest.read(RUN1) | {"status": "interrupted"})
     code, out, _ = sweep(*RANDOM)
