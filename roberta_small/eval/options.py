@@ -69,7 +69,7 @@ def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._Arg
     return group
 
 
-OVERRIDES = ("data", "dict", "sentencepiece_model", "normalize_apostrophes")
+OVERRIDES: tuple[str, ...] = ("data", "dict", "sentencepiece_model", "normalize_apostrophes")
 OVERRIDES += ("device", "precision", "max_tokens")
 
 

@@ -64,11 +64,9 @@ def audit_of_test(size, lines):
 
 def test_overlap_is_read_from_the_audit_of_preprocess(tmp_path):
     texts = {"train": ["un livre", "un roman", "Un conte"], "test": ["autre", "un roman", "un  conte!"]}
-    report = {
-        "splits": {name: {"lines": len(lines)} for name, lines in texts.items()},
-        "duplicates": {notion: audit.duplicates(texts, key) for notion, key in audit.NOTIONS.items()},
-    }
-    (tmp_path / "audit.json").write_text(json.dumps(report))
+    found = {notion: audit.duplicates(texts, key) for notion, key in audit.NOTIONS.items()}
+    content = {"splits": {name: {"lines": 3} for name in texts}, "duplicates": found}
+    (tmp_path / "audit.json").write_text(json.dumps(content))
     exact = read_overlap(tmp_path / "audit.json")
     assert (exact.size, exact.lines) == (3, {1})
     assert read_overlap(tmp_path / "audit.json", notion="normalized").lines == {1, 2}

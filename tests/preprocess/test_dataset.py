@@ -83,7 +83,8 @@ def test_a_column_of_splits(workdir, capsys):
     assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 9]
     assert content("split.json")["left_out"] == [["a.csv", 61, "no split"]]
     rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 59 + ["fold 2"], strict=True)
-    prepare(write_csv("b.csv", rows, ("text", "label", "part")), "--split-column", "part", expect=1)
+    path = write_csv("b.csv", rows, ("text", "label", "part"))
+    prepare(path, "--split-column", "part", "--overwrite", expect=1)
     assert re.search("b.csv, line 61.*fold 2", capsys.readouterr().err)
 
 

@@ -166,7 +166,7 @@ def _add(name: str, heading: str, description: str, *, higher_is_better: bool = 
     )
 
 
-PERCENT = {"unit": "%", "digits": 2}
+PERCENT: dict[str, Any] = {"unit": "%", "digits": 2}
 MACRO = "macro-F1", "mean F1 of the classes that occur or are predicted"
 
 _add("accuracy", "", "percent", from_confusion=accuracy, **PERCENT)
