@@ -10,10 +10,6 @@ from tests.systems import clean_systems
 SCRIPT = Path(clean_systems.__file__)
 
 
-def test_the_packages_are_those_of_the_readme():
-    assert {"python3-venv", "python3-dev", "g++", "make"} <= set(clean_systems.readme_packages())
-
-
 def run_steps(system, results):
     """Run the commands `results` names, which exit with these codes."""
     done = []

@@ -27,7 +27,6 @@ def metric(name, *more):
     [
         (metric("macro-f1", MAXIMIZE), ["macro-f1", "did you mean macro_f1?"]),
         (metric("accuracy"), ["accuracy", f"add {MAXIMIZE}"]),
-        (metric("macro_f1"), ["macro_f1", f"add {MAXIMIZE}"]),
         (metric("loss", MAXIMIZE), ["loss", f"remove {MAXIMIZE}"]),
         (["--class-weights", "balance"], ["did you mean balanced?"]),
         (["--class-weights", '{"0": 1}'], ["1", "2"]),
