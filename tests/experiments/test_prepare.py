@@ -264,9 +264,10 @@ def test_without_a_network_the_message_has_a_command_that_takes_a_local_copy(rev
     def fetch(url, target, digest):
         raise UserError(f"{url}: no connection")
 
-    monkeypatch.setattr(download, "fetch", fetch)
-    with pytest.raises(UserError) as caught:
-        train_settings(["--data", "reviews.csv", "--pretrained", "roberta_small_fr"], {}).prepare()
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "fetch", fetch)
+        with pytest.raises(UserError) as caught:
+            train_settings(["--data", "reviews.csv", "--pretrained", "roberta_small_fr"], {}).prepare()
     assert "--tokenizer" in str(caught.value)
     words = shlex.split(re.search(r"roberta-small (download xlmr .*?), or", str(caught.value))[1])
     words[words.index("FOLDER")] = str(model.parent)
