@@ -69,7 +69,7 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews):
     assert set(json.loads(out)["probabilities"]) == {"very bad", "good"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_without_a_test_set(reviews):
     """The plan, the runs and the tables have valid only, for every kind of training data."""
     flags = [*SIZES.split(), "--precision", "fp32"]

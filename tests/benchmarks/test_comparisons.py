@@ -25,7 +25,7 @@ from roberta_small.experiments.provenance import Machine
 from roberta_small.fairseq_plugin.models import parameters
 from tests.support.training import INPUT, STEPS, STOCK, build_trainer
 
-pytestmark = pytest.mark.usefixtures("fast_processes")
+pytestmark = [pytest.mark.usefixtures("fast_processes"), pytest.mark.long]
 
 
 def run(contenders, name, settings):

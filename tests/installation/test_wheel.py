@@ -103,6 +103,7 @@ def test_every_package_of_the_clone_is_installed_or_excluded_on_purpose():
     }
 
 
+@pytest.mark.long
 def test_the_last_step_of_the_workflow_passes(environment):
     scripts = {"roberta-small": "roberta_small.__main__:main", "fairseq-train": "fairseq_cli.train:cli_main"}
     for script, target in scripts.items():
@@ -124,7 +125,7 @@ def test_the_last_step_of_the_workflow_passes(environment):
     assert "--seeds" in done.stdout
 
 
-@pytest.mark.slow  # imports torch, fairseq and Transformers
+@pytest.mark.long  # imports torch, fairseq and Transformers
 def test_every_module_can_be_imported_without_the_clone(environment):
     done = run(environment, "-c", IMPORT_ALL)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -87,7 +87,7 @@ def without_loss(summary):
     return {name: number for name, number in summary.items() if name != "loss"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRAININGS)
 def test_two_workers_make_the_same_updates_as_one_process(name, worker_results, single_results):
     first, second = (results[name] for results in worker_results)
@@ -106,7 +106,7 @@ def test_two_workers_make_the_same_updates_as_one_process(name, worker_results, 
     assert first["valid"] == second["valid"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_have_different_random_numbers_and_share_broadcast_values(worker_results, single_results):
     first, second = (results["classification"]["random"] for results in worker_results)
     assert torch.equal(first, single_results("classification")["random"])
@@ -181,7 +181,7 @@ def fails(monkeypatch, capfd):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_user_error_of_all_workers_is_reported_once(fails, words_of_run, tmp_path):
     words = [tmp_path / "missing", *words_of_run(tmp_path / "run")[1:]]
     raised, lines = fails(words, train.main)
@@ -191,7 +191,7 @@ def test_a_user_error_of_all_workers_is_reported_once(fails, words_of_run, tmp_p
     assert not any("Traceback" in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["user error", "bug", "killed"])
 def test_a_worker_that_fails_stops_all(how, fails, data):
     raised, lines = fails([data, *CLASSIFY], fail, how=how)
