@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from roberta_small.common.cli import PREFIX, SettingsParser
+from roberta_small.common.cli import PREFIX, SettingsParser, load_extensions
 from roberta_small.common.errors import UserError, count, message_of
 from roberta_small.common.files import shown_path
 from roberta_small.common.run import State, is_named, split_named
@@ -47,6 +47,7 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
     name = first.parse_known_args(list(argv[: argv.index("--")] if "--" in argv else argv))[0].method
     if name is None:
         name = os.environ.get(f"{PREFIX}METHOD") or methods.DEFAULT
+    load_extensions()  # they may register the method
     method = Fairseq(trainer) if name == "fairseq" and trainer else methods.find(name)
     parser = SettingsParser(
         prog="roberta-small train",

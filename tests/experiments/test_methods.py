@@ -27,6 +27,20 @@ def registered(monkeypatch, tmp_path):
     del sys.modules["majority"]
 
 
+def test_a_method_that_a_module_of_the_user_registers_is_found(registered, monkeypatch, tmp_path, capsys):
+    del methods.REGISTERED["majority"]
+    module = tmp_path / "registering.py"
+    module.write_text(
+        "import majority\nfrom roberta_small.experiments import methods\nmethods.register(majority.METHOD)\n"
+    )
+    monkeypatch.setenv("RS_PLUGINS", str(module))
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--method", "majority", "--help"])
+    del sys.modules["registering"]
+    assert stop.value.code == 0
+    assert "--labels" in capsys.readouterr().out
+
+
 def test_a_toy_method_trains_a_run_that_analysis_reads(registered, tmp_path, capsys):
     (tmp_path / "labels").write_text("good\ngood\nbad\ngood\n")
     words = ["--labels", str(tmp_path / "labels"), "--out", str(tmp_path / "runs")]
