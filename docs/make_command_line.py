@@ -80,9 +80,10 @@ def main() -> None:
             users.setdefault(row, []).append(title.removeprefix("roberta-small "))
     shared = {row: names for row, names in users.items() if len(names) >= SHARED}
     listed = [(*row, ", ".join(names)) for row, names in shared.items()]
-    parts = [f"### Shared options\n\n{table(listed, ('option', 'meaning', 'commands'))}\n"]
+    parts = [f"## Shared options\n\n{table(listed, ('option', 'meaning', 'commands'))}\n\n## Commands\n"]
     for title, own in rows.items():
-        section = [f"### {title}"]
+        level = "####" if "--method" in title else "###" if title.startswith("roberta-small") else "##"
+        section = [f"{level} {title}"]
         if first := " ".join((parser_of(title).description or "").partition("\n\n")[0].split()):
             section.append(first)
         if alone := [row for row in own if row not in shared]:
