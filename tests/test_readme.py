@@ -155,7 +155,8 @@ def test_every_documented_command_is_accepted_by_its_parser(parsed):
 @pytest.mark.parametrize("title", make_command_line.titles())
 def test_every_option_is_in_the_command_reference(title):
     page = text_of(make_command_line.PAGE)
-    section = page.partition(f"### {title}\n")[2].partition("\n### ")[0]
+    section = page.partition(f"# {title}\n")[2].partition("\n##")[0]
+    assert section
     for action in make_command_line.parser_of(title)._actions:
         if action.help != "==SUPPRESS==" and "--help" not in action.option_strings:
             for option in action.option_strings[:1]:
@@ -164,8 +165,8 @@ def test_every_option_is_in_the_command_reference(title):
 
 def test_the_command_reference_has_a_section_for_every_command():
     generated = text_of(make_command_line.PAGE).partition(make_command_line.MARK)[2]
-    headings = re.findall(r"^### (.*)$", generated, flags=re.MULTILINE)
-    assert headings == ["Shared options", *make_command_line.titles()]
+    headings = re.findall(r"^##+ (.*)$", generated, flags=re.MULTILINE)
+    assert headings == ["Shared options", "Commands", *make_command_line.titles()]
 
 
 def test_the_front_door_has_the_commands_of_all_packages():
