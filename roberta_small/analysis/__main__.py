@@ -38,6 +38,7 @@ EXAMPLES = """examples:
   roberta-small compare runs --groups fairseq/random other-runs:fairseq/random --at all --detect 2
   roberta-small compare runs --pair fairseq/pretrained fairseq/random --pair hf/random fairseq/random
   roberta-small compare runs --reference results/cls-books/published.csv
+  roberta-small compare books=results/cls-books/runs films=films.tar.xz --baseline fairseq/random
   roberta-small figures runs --out results --figure-format png svg --chance 50
   roberta-small figures runs --out results --reference published.csv
   roberta-small figures runs --study study.toml --figure-format pdf --out figures
@@ -94,8 +95,9 @@ def build_parser() -> Parser:
     add(tables, (*OF_TABLES, "best_settings", "data_set"))
 
     compared = _command(
-        commands, "compare", _compare, "compare groups of runs with each other or with published results"
-    )
+        commands, "compare", _compare, "compare groups of runs with each other or with published results",
+        **several,
+    )  # fmt: skip
     compared.add_argument(
         "--table", nargs="+", type=escaped, action=Collect, metavar="NAME",
         help="only these of the tables comparison, plan, examples and reference (default: all)",
@@ -232,19 +234,24 @@ def _tables(options: argparse.Namespace) -> None:
         computed = {feature: feature.compute(selection) for feature in found.values() if feature.table}
         tables: dict[str, Table] = {}  # each once, also if it is named beside its feature
         for name, feature in found.items():
-            one = computed[feature] if name in FEATURES else computed[feature].only([name])
+            one = computed[feature]
+            if options.table and name in feature.tables:  # "suite" is a feature and its first table
+                one = one.only([name])
             for table in present(one.tables, selection.study, one.values):
                 tables.setdefault(table.name, table)
         _show(list(tables.values()), options.format, options.out)
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from roberta_small.analysis.features.comparison import compare_selected
+    from roberta_small.analysis.features import comparison, suite
     from roberta_small.analysis.presentation import Computed, present
 
     query = query_of(options)
     with decimals(query.digits):
-        study, tables = compare_selected(options.runs, query, options.pattern)
+        if _is_suite(options.runs, options.pattern):
+            study, tables = suite.compare(options.runs, query, options.pattern)
+        else:
+            study, tables = comparison.compare_selected(options.runs[0], query, options.pattern)
         computed = Computed(tables)
         computed = computed.only(options.table) if options.table else computed
         _show(present(computed.tables, study), options.format, options.out)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from roberta_small.analysis.scoring import select_points
 from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import cut
 from roberta_small.common.statistics import (
     LEVEL,
     SEED,
@@ -45,6 +46,7 @@ def compare_groups(
     pairing: Pairing = "auto",
     lower: bool = False,
     detect: float = 1.0,
+    metric: str = "",
 ) -> pd.DataFrame:
     """Comparisons of all pairs of `groups`, or of `pairs`, at each point in `at` (epochs, "best").
 
@@ -58,6 +60,7 @@ def compare_groups(
     `correlation` of the pairs; `p_a_beats_b`; `detect`, `seeds_needed` to detect a difference of `detect`
     with the power `POWER`, `seeds_more` (in addition to the present ones); `std_low`, `std_high` (factors for
     the ends of the 95 % interval of `std`), `seeds_needed_low`, `seeds_needed_high` (for these ends).
+    The interval of the difference is `cut` at what `metric` allows.
 
     Raises `UserError` for an unknown group or point, fewer than two groups, and with "paired" if fewer than
     two seeds are common.
@@ -83,6 +86,7 @@ def compare_groups(
             here = values[values["at"] == point]
             of_a, of_b = (here[here["group"] == group].set_index("seed")["value"] for group in (a, b))
             row = _compare_two(of_a, of_b, (a, b, point), pairing, lower)
+            row["low"], row["high"] = cut(row["low"], row["high"], metric, difference=True)
             rows.append(row | _plan(row, detect))
     frame = pd.DataFrame(rows)
     for test in TESTS:

@@ -4,6 +4,7 @@ Frame of predictions, one row for each run and labelled example:
 
     group, arm, init, seed      group is arm/init
     index                       0-based line of the split
+    key                         of its text, or None (`common.predictions`)
     label, predicted            true and predicted class, categorical
     confidence                  probability of the predicted class
     correct                     bool
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 BOOTSTRAP, WILSON = "bootstrap", "Wilson"
 """The methods of `examples_interval`."""
-COLUMNS = ["group", *RUN, "index", "label", "predicted", "confidence", "correct"]
+COLUMNS = ["group", *RUN, "index", "key", "label", "predicted", "confidence", "correct"]
 
 
 def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataFrame:
@@ -61,11 +62,11 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
             continue
         classes |= dict.fromkeys(labelled[0].probabilities)
         rows = [
-            (one.index, one.true_class, name, one.probabilities[name])
+            (one.index, one.key, one.true_class, name, one.probabilities[name])
             for one in labelled
             for name in [one.predicted]
         ]
-        frame = pd.DataFrame(rows, columns=["index", "label", "predicted", "confidence"])
+        frame = pd.DataFrame(rows, columns=["index", "key", "label", "predicted", "confidence"])
         names = {"group": run.group, "arm": run.arm, "init": run.init, "seed": run.seed}
         frames.append(frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS])
     if others:
@@ -99,17 +100,20 @@ def accuracies(predictions: pd.DataFrame, overlap: Overlap | None = None) -> pd.
     `unseen_n`, `unseen_accuracy`, `unseen_low`, `unseen_high` (examples outside it), `seen_n` and
     `seen_accuracy` (examples in it).
 
-    Raises `UserError` if a prediction is for a line beyond the end of the audited split.
+    Raises `UserError` if the predictions are for other texts than those of the audited split.
     """
     rows = []
     for names, run in predictions.groupby(RUN):
         row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "")}
         if overlap is not None:
-            if (last := run["index"].max()) >= overlap.size:
+            last, own = run["index"].max(), None
+            if len(run) == overlap.size:
+                own = prediction_files.digest(run.sort_values("index")["key"].to_list())
+            if last >= overlap.size or not prediction_files.may_be_same([own], [overlap.texts]):
                 raise UserError(
-                    f"{'/'.join(map(str, names[:2]))}/seed{names[2]} has a prediction for line {last} "
-                    f"(0-based) of {overlap.split}, but the audited split has {overlap.size:,} lines; "
-                    "audit the text of these predictions"
+                    f"{'/'.join(map(str, names[:2]))}/seed{names[2]} has predictions up to line {last} "
+                    f"(0-based) of {overlap.split}, but the audited split has {overlap.size:,} lines, or "
+                    "other texts; use the audit.json of the data that were predicted"
                 )
             seen = run["index"].isin(overlap.lines)
             row |= _accuracy(run.loc[~seen, "correct"], "unseen_")
@@ -130,23 +134,23 @@ def compare_predictions(predictions: pd.DataFrame, a: str, b: str) -> pd.DataFra
     of accuracy in points, `low`, `high` (paired bootstrap over the examples). If a row has
     another interval, see `examples_interval`, there is a column `interval`: "bootstrap" or "Wilson".
 
-    Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
+    Examples are paired by their key and label if all are known, else by their index.
+
+    Empty if nothing can be paired. Raises `UserError` if the runs have different examples or labels.
     """
     rows: list[dict[str, object]] = []
     differences, p_values = [], []
-    for run_seed, seeds in _pair_seeds(predictions, (a, b)).items():
-        correct_a, correct_b = _aligned(predictions, (a, b), seeds)
+    pairs = _pair_seeds(predictions, (a, b))
+    runs = dict.fromkeys(run for seeds in pairs.values() for run in zip((a, b), seeds, strict=True))
+    correct = _aligned(predictions, list(runs)) if runs else {}
+    for run_seed, seeds in pairs.items():
+        correct_a, correct_b = correct[a, seeds[0]], correct[b, seeds[1]]
         only_a, only_b, p = mcnemar(correct_a, correct_b)
         differences.append(correct_a.astype(float) - correct_b)
         p_values.append(p)
         rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
     if not rows:
         return pd.DataFrame()
-    if len({len(difference) for difference in differences}) > 1:
-        raise UserError(
-            f"{a} and {b}: the predictions of their seeds are for different numbers of examples; predict one "
-            "test set with all"
-        )
     rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, holm(p_values), strict=True)]
     if len(rows) > 1:
         rows.append({"seed": "mean"})
@@ -162,14 +166,6 @@ def compare_predictions(predictions: pd.DataFrame, a: str, b: str) -> pd.DataFra
     frame.insert(0, "a", a)
     frame.insert(1, "b", b)
     return frame
-
-
-def compare_all_predictions(predictions: pd.DataFrame, pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """The concatenated `compare_predictions` of `pairs`; may be empty."""
-    frames = [compare_predictions(predictions, a, b) for a, b in pairs]
-    frames = [frame for frame in frames if len(frame)]
-    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    return frame.fillna({"interval": BOOTSTRAP}) if "interval" in frame else frame
 
 
 def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple[int, int, float]:
@@ -236,22 +232,27 @@ def _pair_seeds(predictions: pd.DataFrame, groups: tuple[str, str]) -> dict[int,
 
 
 def _aligned(
-    predictions: pd.DataFrame, groups: tuple[str, str], seeds: tuple[int, int]
-) -> list[NDArray[np.bool_]]:
-    """(N,) whether each example is predicted correctly, in the same order for both runs."""
-    one, other = (
-        predictions[(predictions["group"] == group) & (predictions["seed"] == seed)].sort_values("index")
-        for group, seed in zip(groups, seeds, strict=True)
-    )
-    same = len(one) == len(other) and bool(
-        (one[["index", "label"]].to_numpy() == other[["index", "label"]].to_numpy()).all()
-    )
-    if not same:
-        raise UserError(
-            f"{groups[0]} and {groups[1]}, seed {seeds[0]}: the examples or labels of their predictions "
-            "differ; predict the same split with both"
-        )
-    return [run["correct"].to_numpy(dtype=bool) for run in (one, other)]
+    predictions: pd.DataFrame, runs: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], NDArray[np.bool_]]:
+    """Whether each run (group and seed) predicts each example correctly, (N,) in the same order for all."""
+    frames = [
+        predictions[(predictions["group"] == group) & (predictions["seed"] == seed)] for group, seed in runs
+    ]
+    keyed = [frame["key"].notna().all() for frame in frames]
+    identity = ["key", "label"] if all(keyed) else ["index", "label"]
+    frames = [frame.astype({"label": str}).sort_values([*identity, "index"]) for frame in frames]
+    reference = keyed.index(True) if any(keyed) else 0
+    first = frames[reference]
+    for run, frame in zip(runs, frames, strict=True):
+        same = len(frame) == len(first) and (first[identity].to_numpy() == frame[identity].to_numpy()).all()
+        if not same or not prediction_files.may_be_same(first["key"], frame["key"]):
+            names = " and ".join(f"{group}/seed{seed}" for group, seed in (runs[reference], run))
+            raise UserError(
+                f"{names} are not compared example by example, because texts or labels of their predictions "
+                "differ; train both with the same --data and --data-seed, or predict the same data with "
+                "both: roberta-small evaluate --checkpoint RUNS --data BIN --write-predictions"
+            )
+    return {run: frame["correct"].to_numpy(dtype=bool) for run, frame in zip(runs, frames, strict=True)}
 
 
 def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:

@@ -33,7 +33,7 @@ from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import BEST, scores
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import read_json, read_lines
-from roberta_small.common.metrics import label
+from roberta_small.common.metrics import cut, cut_notes, label
 from roberta_small.common.statistics import LEVEL, mean_std, one_std_interval, welch_interval
 from roberta_small.common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
 
@@ -177,8 +177,7 @@ def _compare(row: dict, values: pd.Series) -> dict[str, object]:
         "source": row["source"],
         "difference": mean - row["mean"],
         "test": None if math.isnan(low) else test,
-        "low": low,
-        "high": high,
+        **dict(zip(("low", "high"), cut(low, high, row["metric"], difference=True), strict=True)),
         "p": p,
         "within_noise": None if math.isnan(low) else low <= 0 <= high,
     }
@@ -352,10 +351,12 @@ def _verdict_notes(rows: Sequence[Mapping]) -> tuple[str, ...]:
     tests = [row["test"] for row in rows if row["test"] is not None]
     if not tests:
         return ("within noise: not decided, because single or equal seeds have no interval.",)
+    cut = (cut_notes([row["low"]], [row["high"]], row["metric"], difference=True) for row in rows)
     used = "; ".join(text for test, text in TESTS.items() if test in tests)
     return (
         f"within noise: whether the {PERCENT} interval of the difference contains 0 ({used}). With few seeds "
         "it is wide: not significantly different does not mean equal.",
         f"Not corrected for {len(tests)} comparisons: if there were no differences, about "
         f"{(1 - LEVEL) * len(tests):.1f} of them would be outside the noise.",
+        *dict.fromkeys(note for notes in cut for note in notes),
     )

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only, values_of
 from roberta_small.common.errors import UserError, count, enumerate_some
-from roberta_small.common.metrics import ACCURACIES, Direction, lower_is_better
+from roberta_small.common.metrics import ACCURACIES, Direction, cut, lower_is_better
 from roberta_small.common.statistics import Values, bootstrap_interval, mean_std, t_interval, wilson_interval
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ def spread_over_seeds(
     """Statistics of scores over seeds, one row for each arm, init and point (epoch or "best").
 
     Columns: `arm`, `init`, `at`, `n` (seeds), `mean`, `std` (with `ddof`), `median`, `min`, `max`; intervals
-    of the mean over seeds, `t_low`, `t_high` (Student; always with ddof 1) and `bootstrap_low`,
+    of the mean over seeds, `t_low`, `t_high` (Student; always with ddof 1, `cut`) and `bootstrap_low`,
     `bootstrap_high` (percentiles of resamples); with accuracy as metric and a `test_size`,
     `examples_low`, `examples_high` (Wilson's interval for a run with this mean) and `wider`, the wider one of
     t and Wilson ("seeds" or "examples").
@@ -195,7 +195,7 @@ def spread_over_seeds(
     for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False, disable=None):
         x = group["value"].to_numpy(dtype=float)
         mean, std = mean_std(x, ddof)
-        t, bootstrap = t_interval(x), bootstrap_interval(x)
+        t, bootstrap = cut(*t_interval(x), metric), bootstrap_interval(x)
         examples = [100 * end for end in wilson_interval(mean / 100, counts)]
         widths = [high - low for low, high in (t, examples)]
         wider = "seeds" if widths[0] > widths[1] else "examples"

@@ -202,6 +202,8 @@ class Overlap:
     """Number of lines of `split`."""
     lines: frozenset[int]
     """Line numbers, counted from 0."""
+    texts: str | None = None
+    """`common.predictions.digest` of the texts of `split`, if the audit has it."""
 
 
 def read_overlap(
@@ -224,7 +226,7 @@ def read_overlap(
         raise UserError(f"{path}: {split} has {size:,} lines; {REMEDY}")
     if invalid := [line for line in lines if not 0 <= line < size]:
         raise UserError(f"{path}: lists line {invalid[0]} of {split}, which has {size:,} lines; {REMEDY}")
-    return Overlap(split, other, notion, size, frozenset(lines))
+    return Overlap(split, other, notion, size, frozenset(lines), content["splits"][split].get("texts"))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ labels (`common.label_kinds`), which is the same on every line:
     {"index": 0, "gold": 3.5, "value": 3.27}
 
     index           0-based line of the split's text file; unique, in any order, gaps allowed
+    key             optional: the first 16 hexadecimal digits of the SHA-256 of the text (UTF-8; a pair: both,
+                    with a tab between). Runs are compared example by example if their keys agree; without
+                    keys in one of the files, examples are paired by their index
     gold            name of the true class, names of the true classes, or number; null if it is unknown
     probabilities   {class name: probability}, in the order of the label dictionary; at least two classes, the
                     same in the same order on every line; each from 0 to 1, their sum 1 within 1e-4 (several
@@ -19,8 +22,10 @@ labels (`common.label_kinds`), which is the same on every line:
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from reprlib import repr as shorten  # limits the depth and length of a value in a message
@@ -34,6 +39,7 @@ from roberta_small.common.files import atomic_open, json_fault, json_line, load_
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, Labels, Targets
 
 TOLERANCE = 1e-4
+KEY = re.compile("[0-9a-f]{16}")
 REMEDY = "write the predictions again"
 
 
@@ -45,6 +51,7 @@ class Prediction:
     true_class: str | None
     """None if it is unknown."""
     probabilities: dict[str, float]
+    key: str | None = None
 
     @property
     def predicted(self) -> str:
@@ -71,6 +78,7 @@ class LabelsPrediction:
     probabilities: dict[str, float]
     thresholds: dict[str, float]
     """Of the same classes in the same order."""
+    key: str | None = None
 
     @property
     def predicted(self) -> tuple[str, ...]:
@@ -97,6 +105,7 @@ class ValuePrediction:
     true_value: float | None
     """None if it is unknown."""
     predicted: float
+    key: str | None = None
 
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""
@@ -111,12 +120,28 @@ class PredictionArrays:
     """The predictions for N examples, in the order of their index."""
 
     labels: Labels
-    indices: NDArray[np.int64]
-    """(N,)."""
     targets: Targets
     """As in `common.label_kinds`."""
     outputs: NDArray[np.float64]
     """(N, K), as `Labels.outputs`."""
+    keys: list[str | None]
+
+
+def keys_of(columns: Iterable[Iterable[str]]) -> list[str]:
+    """The key of each example; `columns` has the texts of all examples, of pairs first and second ones."""
+    texts = ("\t".join(parts) for parts in zip(*columns, strict=True))
+    return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+
+
+def digest(keys: Sequence[str | None]) -> str | None:
+    """One key for examples in this order, as in an audit; None if the key of one is not known."""
+    known = [key for key in keys if key is not None]
+    return keys_of([["\n".join(known)]])[0] if known and len(known) == len(keys) else None
+
+
+def may_be_same(keys: Iterable[str | None], others: Iterable[str | None]) -> bool:
+    """Whether examples in this order can be the same: nowhere do two known keys differ."""
+    return not any(one and other and one != other for one, other in zip(keys, others, strict=False))
 
 
 def from_outputs(
@@ -142,13 +167,12 @@ def from_outputs(
 
 def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
     """The arrays of predictions of one kind whose labels are all known, in the order given."""
-    indices = np.array([one.index for one in found], dtype=np.int64)
-    first = found[0]
+    keys, first = [one.key for one in found], found[0]
     if isinstance(first, ValuePrediction):
         values = [one for one in found if isinstance(one, ValuePrediction)]
         targets = np.array([one.true_value for one in values], dtype=np.float64)
         outputs_N1 = np.array([[one.predicted] for one in values])
-        return PredictionArrays(Labels(KINDS[REGRESSION]), indices, targets, outputs_N1)
+        return PredictionArrays(Labels(KINDS[REGRESSION]), targets, outputs_N1, keys)
     classes = list(first.probabilities)
     rows = [list(one.probabilities.values()) for one in found if not isinstance(one, ValuePrediction)]
     p_NK = np.array(rows, dtype=np.float64)
@@ -156,11 +180,11 @@ def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
         labels = Labels(KINDS[MULTI_LABEL], tuple(classes), thresholds=tuple(first.thresholds.values()))
         truth = [set(one.true_classes or ()) for one in found if isinstance(one, LabelsPrediction)]
         targets_NK = np.array([[name in names for name in classes] for names in truth], dtype=bool)
-        return PredictionArrays(labels, indices, targets_NK, p_NK)
+        return PredictionArrays(labels, targets_NK, p_NK, keys)
     of_class = {name: k for k, name in enumerate(classes)}
     known = [one.true_class for one in found if isinstance(one, Prediction) and one.true_class is not None]
     targets_N = np.array([of_class[name] for name in known], dtype=np.int64)
-    return PredictionArrays(Labels.single(classes), indices, targets_N, p_NK)
+    return PredictionArrays(Labels.single(classes), targets_N, p_NK, keys)
 
 
 def file_name(split: str) -> str:
@@ -168,28 +192,20 @@ def file_name(split: str) -> str:
     return f"predictions-{split}.jsonl"
 
 
-def write(path: str | os.PathLike[str], predictions: Iterable[AnyPrediction]) -> None:
-    """Validate predictions and write them atomically, one per line, in the order given.
+def write(
+    path: str | os.PathLike[str], predictions: Iterable[AnyPrediction], keys: Sequence[str] | None = None
+) -> None:
+    """Validate predictions and write them atomically, one per line, in the order given, with these keys.
 
     Raises `UserError` for the same errors as `read`; `path` is then unchanged.
     """
     validator = _Validator(path)
     with atomic_open(path) as stream:
         for number, prediction in enumerate(predictions, start=1):
-            record = prediction.record()
+            record = prediction.record() | ({"key": keys[number - 1]} if keys else {})
             validator.check(record, number)
             stream.write(json_line(record))
         validator.check_end()
-
-
-def read(path: str | os.PathLike[str]) -> list[Prediction]:
-    """Read all predictions of one class per text, as `read_any`; raises `UserError` for another kind."""
-    found = read_any(path)
-    single = [one for one in found if isinstance(one, Prediction)]
-    if len(single) < len(found):
-        what = "numbers" if isinstance(found[0], ValuePrediction) else "several classes per text"
-        raise UserError(f"{path}: predictions of {what}; this needs predictions of one class per text")
-    return single
 
 
 def read_any(path: str | os.PathLike[str]) -> list[AnyPrediction]:
@@ -242,24 +258,28 @@ class _Validator:
         if index in self.line_of_index:
             raise self.error(number, f"index {index} is already on line {self.line_of_index[index]}")
         self.line_of_index[index] = number
+        key = record.get("key")
+        if key is not None and not (isinstance(key, str) and KEY.fullmatch(key)):
+            raise self.error(number, f"key {shorten(key)} is not 16 hexadecimal digits in lower case")
         if "value" in record:
             for key in ("gold", "value"):
                 if not (_is_number(record[key]) or (key == "gold" and record[key] is None)):
                     raise self.error(number, f"{key} {shorten(record[key])} is not a finite number")
-            return ValuePrediction(index, record["gold"], record["value"])
+            return ValuePrediction(index, record["gold"], record["value"], key)
         self._check_probabilities(record["probabilities"], number, exclusive="thresholds" not in record)
         if "thresholds" in record:
             return self._labels(record, number)
         gold = record["gold"]
         if gold is not None and (not isinstance(gold, str) or gold not in record["probabilities"]):
             raise self.error(number, f"gold {shorten(gold)} is none of the classes {', '.join(self.classes)}")
-        return Prediction(index, gold, record["probabilities"])
+        return Prediction(index, gold, record["probabilities"], key)
 
     def check_end(self) -> None:
         if not self.line_of_index:
             raise UserError(f"{self.path}: no predictions; {REMEDY}")
 
     def _labels(self, record: dict[str, Any], number: int) -> LabelsPrediction:
+        index, key = record["index"], record.get("key")
         gold, thresholds = record["gold"], record["thresholds"]
         if not (
             isinstance(thresholds, dict)
@@ -271,13 +291,13 @@ class _Validator:
         if thresholds != self.thresholds:
             raise self.error(number, "other thresholds than on the first line")
         if gold is None:
-            return LabelsPrediction(record["index"], None, record["probabilities"], thresholds)
+            return LabelsPrediction(index, None, record["probabilities"], thresholds, key)
         if not isinstance(gold, list):
             raise self.error(number, f"gold {shorten(gold)} is not a list of classes")
         if unknown := [name for name in gold if not isinstance(name, str) or name not in thresholds]:
             what = f"gold {shorten(unknown[0])} is none of the classes {', '.join(self.classes)}"
             raise self.error(number, what)
-        return LabelsPrediction(record["index"], tuple(gold), record["probabilities"], thresholds)
+        return LabelsPrediction(index, tuple(gold), record["probabilities"], thresholds, key)
 
     def _check_probabilities(self, probabilities: Any, number: int, *, exclusive: bool) -> None:
         if not isinstance(probabilities, dict) or len(probabilities) < 2:

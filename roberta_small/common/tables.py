@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ LATEX_ESCAPES = str.maketrans(
         "–": "--",
         "−": r"$-$",
         "≤": r"$\leq$",
+        **{"“": "``", "”": "''", "‘": "`", "’": "'"},
     }
 )
 SINGLE_PRECISION = 2.0**-24
@@ -208,10 +210,12 @@ def _latex(table: Table) -> str:
     """A LaTeX float that needs the package booktabs."""
 
     def escape(cell: str) -> str:
-        return cell.translate(LATEX_ESCAPES)
+        cell = re.sub(r'"([^"]*)"', r"“\1”", re.sub(r"(?<!\w)'([^']*)'(?!\w)", r"‘\1’", cell))
+        return cell.replace('"', "”").translate(LATEX_ESCAPES)
 
     def line(cells: Sequence[str]) -> str:
-        return f"  {' & '.join(cells)} " + r"\\"
+        text = " & ".join(cells)  # [ or * would be an argument of the row before
+        return f"  {'{}' if text.startswith(('[', '*')) else ''}{text} " + r"\\"
 
     columns = list(table.shown)
     alignment = "".join("l" if column in LEFT_ALIGNED else "r" for column in columns)

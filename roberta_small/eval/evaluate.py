@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,8 @@ class SplitPredictions:
     """(N, K), as `Labels.outputs`."""
     source: Path
     """The checkpoint, or the prediction file if that was evaluated."""
+    keys: Sequence[str | None] = ()
+    """Of the examples, if their text is known (`common.predictions`)."""
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -117,7 +119,10 @@ def run(args: argparse.Namespace) -> None:
 
     runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
-    texts = error_texts(args, runs[0]) if args.errors else []
+    shown = None
+    if args.errors:
+        shown = DataFolder.given(args.data) if args.data else DataFolder.recorded(runs[0].data.get("path"))
+    texts = error_texts(shown, args.split) if shown else []
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
@@ -126,7 +131,12 @@ def run(args: argparse.Namespace) -> None:
         evaluated = predict(runs, args.split, data, write=args.write_predictions, **options)
     evaluated = aligned(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
-    if args.errors:
+    if shown:
+        if not predictions.may_be_same(evaluated[0].keys, shown.keys(args.split) or ()):
+            raise UserError(
+                f"{evaluated[0].source}: predictions of other texts than {args.split} of {shown.path}; pass "
+                "the data that were predicted with --data"
+            )
         from roberta_small.eval.error_analysis import page_data, render
 
         names, first = [member.run.name for member in evaluated], evaluated[0]
@@ -206,10 +216,13 @@ def predict(
         outputs_NK = model.labels.outputs(model.network.logits(examples.rows, progress=run.name))
         # The names are those of the data that are evaluated if the training data no longer exist.
         labels = replace(model.labels, classes=tuple(examples.classes))
-        evaluated.append(SplitPredictions(run, labels, examples.labels, outputs_NK, run.checkpoint))
+        keys = (model.data if data is None else DataFolder.given(data)).keys(split)
+        evaluated.append(
+            SplitPredictions(run, labels, examples.labels, outputs_NK, run.checkpoint, keys or ())
+        )
         if write:
             found = predictions.from_outputs(labels, outputs_NK, examples.labels)
-            predictions.write(run.folder / predictions.file_name(split), found)
+            predictions.write(run.folder / predictions.file_name(split), found, keys)
     return evaluated
 
 
@@ -229,15 +242,14 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
+def error_texts(data: DataFolder, split: str) -> list[str]:
     """The text of the split, for --errors; `UserError` without it, and unless an example has one class."""
     from roberta_small.eval.error_analysis import read_texts
 
-    data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    return read_texts(data, args.split)
+    return read_texts(data, split)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
@@ -251,13 +263,13 @@ def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
                 f"{path}: example {index}: {what}; evaluate the checkpoint with --write-predictions"
             )
     arrays = predictions.to_arrays(found)
-    return SplitPredictions(run, arrays.labels, arrays.targets, arrays.outputs, path)
+    return SplitPredictions(run, arrays.labels, arrays.targets, arrays.outputs, path, arrays.keys)
 
 
 def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
     """The predictions with the classes in the order of the first run, and each with its own thresholds.
 
-    Raises `UserError` if the labels differ: the runs were trained on different data.
+    Raises `UserError` if texts or labels differ: the runs were trained on different data.
     """
 
     def named(member: SplitPredictions) -> list[Any]:
@@ -272,10 +284,11 @@ def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
 
     first, found = evaluated[0], []
     for member in evaluated:
-        if member.labels.kind is not first.labels.kind or named(member) != named(first):
+        same = member.labels.kind is first.labels.kind and named(member) == named(first)
+        if not same or not predictions.may_be_same(member.keys, first.keys):
             raise UserError(
-                f"{member.run.name} and {first.run.name} have different examples; "
-                "pass the data to evaluate on with --data"
+                f"{member.run.name} and {first.run.name} have different examples; pass the data to evaluate "
+                "both on with --data (and --write-predictions, instead of --from-predictions)"
             )
         own, names = list(member.labels.classes), list(first.labels.classes)
         outputs_NK = in_order_of(names, own, member.outputs, member.run.name, first.run.name)
@@ -290,10 +303,12 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
     kept_N = np.ones(len(member.targets), dtype=bool)
     if overlap is None:
         return kept_N
-    if overlap.size != len(kept_N):
+    if overlap.size != len(kept_N) or not predictions.may_be_same(
+        [overlap.texts], [predictions.digest(member.keys)]
+    ):
         raise UserError(
             f"--audit: describes {overlap.size:,} lines of {overlap.split}, but the data have "
-            f"{len(kept_N):,}; audit the same text"
+            f"{len(kept_N):,}, or other texts; use the audit.json of the data that were predicted"
         )
     kept_N[list(overlap.lines)] = False
     if not kept_N.any():

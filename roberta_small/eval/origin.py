@@ -10,15 +10,17 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.files import ROOT
+from roberta_small.common.files import ROOT, sha256
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
+from roberta_small.common.predictions import keys_of
 from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint, rank
 
 GRAPH = ".onnx"
@@ -231,6 +233,16 @@ class DataFolder:
             return [{self.path / name: files[name]} for name in names]
         recorded = ((self.option("splits") or {}).get(split) or {}).get("texts") or {}
         return [{resolve_recorded(path): self.digest(path) for path in paths} for paths in recorded.values()]
+
+    def keys(self, split: str) -> list[str] | None:
+        """The keys of the examples of a split (`common.predictions`); None without its unchanged text."""
+        from roberta_small.preprocess.readers.lines import read_text_lines
+
+        columns = self.texts(split)
+        files = [pair for column in columns for pair in column.items()]
+        if not files or not all(path.is_file() and digest == sha256(path) for path, digest in files):
+            return None
+        return keys_of(chain.from_iterable(read_text_lines(str(path)) for path in one) for one in columns)
 
 
 def resolve_recorded(recorded: str) -> Path:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from roberta_small.common.files import sha256
+from roberta_small.common.predictions import digest, keys_of
 from roberta_small.preprocess.binarize import Split
 from roberta_small.preprocess.dictionary import UNK
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
@@ -136,6 +137,7 @@ def audit(
         report["splits"][name] = {
             "sha256": {Path(path).relative_to(folder).as_posix(): sha256(path) for path in files},
             "lines": len(examples.texts),
+            "texts": digest(keys_of([examples.texts])),
             "labels": dict(sorted(Counter(examples.labels).items())),
             **token_statistics(encoder, texts, max_positions=max_positions, workers=workers),
         }

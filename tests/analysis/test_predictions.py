@@ -1,16 +1,21 @@
 """Accuracy from prediction files, with and without duplicates, and paired comparison of two groups."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
+from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.comparison import examples_table
 from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.data_folder import Overlap
 from roberta_small.common.errors import UserError
+from roberta_small.common.predictions import digest, keys_of
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.run_trees import write_run
 
@@ -112,21 +117,50 @@ def test_order_of_lines_does_not_matter(run_tree):
     assert compare_predictions(read_predictions(find_runs(root)), *GROUPS).equals(expected)
 
 
-@pytest.mark.parametrize("change", ["fewer", "other"])
-def test_pairs_with_different_examples_are_an_error(run_tree, change):
+@pytest.mark.parametrize("change", ["fewer", "label", "texts"])
+def test_other_examples_are_not_paired(run_tree, change, capsys, caplog):
+    """Without keys, length and labels decide, otherwise the texts; also between seeds, for their mean."""
     root, predicted_by = run_tree
-    labels = LABELS[:-1] if change == "fewer" else ["10"[int(LABELS[0])], *LABELS[1:]]
-    write_predictions(root / "fairseq/random/seed2", labels, predicted_by["random", 2][: len(labels)])
-    with pytest.raises(UserError, match="fairseq/pretrained and fairseq/random, seed 2"):
+    texts = [f"text {number}" for number in range(300)]
+    for (init, seed), predicted in predicted_by.items():
+        write_predictions(root / f"fairseq/{init}/seed{seed}", LABELS, predicted, texts=texts)
+    labels = {"fewer": LABELS[:-1], "label": ["10"[int(LABELS[0])], *LABELS[1:]]}.get(change, LABELS)
+    others = [*texts[:-1], "another text"] if change == "texts" else None
+    second = predicted_by["random", 2][: len(labels)]
+    write_predictions(root / "fairseq/random/seed2", labels, second, texts=others)
+    with pytest.raises(UserError, match=r"fairseq/pretrained/seed1 and fairseq/random/seed2.*--data-seed"):
         compare_predictions(read_predictions(find_runs(root)), *GROUPS)
+    assert main(["compare", str(root), "--groups", *GROUPS, "--format", "json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["comparison", "plan"]
+    assert "fairseq/random/seed2" in caplog.text
 
 
-def test_seeds_with_different_test_sets_are_an_error(run_tree):
+def test_examples_are_paired_by_text_if_all_runs_have_keys(run_tree):
+    """The test set of one run is in another order; two texts are the same, with different labels."""
     root, predicted_by = run_tree
-    for init in ("pretrained", "random"):
-        write_predictions(root / f"fairseq/{init}/seed2", LABELS[:-1], predicted_by[init, 2][:-1])
-    with pytest.raises(UserError, match=r"fairseq/pretrained and fairseq/random: .*numbers of examples"):
-        compare_predictions(read_predictions(find_runs(root)), *GROUPS)
+    expected = compare_predictions(read_predictions(find_runs(root)), *GROUPS)
+    texts = [f"text {number}" for number in range(300)]
+    texts[LABELS.index("0")] = texts[LABELS.index("1")]
+    for (init, seed), predicted in predicted_by.items():
+        rows = list(zip(LABELS, predicted, texts, strict=True))
+        labels, answers, own = zip(*(rows[::-1] if (init, seed) == ("random", 2) else rows), strict=True)
+        write_predictions(root / f"fairseq/{init}/seed{seed}", labels, answers, texts=own)
+    pd.testing.assert_frame_equal(compare_predictions(read_predictions(find_runs(root)), *GROUPS), expected)
+    write_predictions(root / "fairseq/random/seed2", LABELS, predicted_by["random", 2])  # without keys
+    pd.testing.assert_frame_equal(compare_predictions(read_predictions(find_runs(root)), *GROUPS), expected)
+
+
+def test_the_audit_of_other_texts_is_an_error(run_tree):
+    root, predicted_by = run_tree
+    run, texts = root / "fairseq/random/seed1", [f"text {number}" for number in range(300)]
+    write_predictions(run, LABELS, predicted_by["random", 1], texts=texts)
+    own, other = (
+        Overlap("test", "train", "exact", 300, frozenset({3}), digest(keys_of([lines])))
+        for lines in (texts, texts[::-1])
+    )
+    assert accuracies(read_predictions(find_runs(run)), own)["unseen_n"].item() == 299
+    with pytest.raises(UserError, match=r"fairseq/random/seed1 .*audit\.json"):
+        accuracies(read_predictions(find_runs(run)), other)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Prediction files: round trip, and errors that name file and line."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -7,7 +8,15 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
-from roberta_small.common.predictions import Prediction, file_name, from_outputs, read, write
+from roberta_small.common.predictions import (
+    Prediction,
+    file_name,
+    from_outputs,
+    keys_of,
+    may_be_same,
+    read_any,
+    write,
+)
 
 GOOD = {"index": 0, "gold": "1", "probabilities": {"0": 0.25, "1": 0.75}}
 
@@ -29,6 +38,15 @@ def test_line_of_a_prediction_file(path):
     assert text == '{"index": 0, "gold": "é", "probabilities": {"à": 0.12, "é": 0.88}}\n'
 
 
+def test_the_key_of_an_example_is_the_checksum_of_its_texts(path):
+    found = [Prediction(index, None, {"à": 0.25, "é": 0.75}) for index in range(2)]
+    write(path, found, keys_of([["été", "a"], ["un livre", "b"]]))
+    keys = [hashlib.sha256(text).hexdigest()[:16] for text in ("été\tun livre".encode(), b"a\tb")]
+    assert [one.key for one in read_any(path)] == keys
+    assert may_be_same(keys, [None, keys[1]])
+    assert not may_be_same(keys, keys[::-1])
+
+
 def test_predictions_of_arrays():
     labels, p_NK = Labels.single(["neg", "pos"]), np.array([[0.25, 0.75], [1.0, 0.0]])
     assert list(from_outputs(labels, p_NK, np.array([0, 1]))) == [
@@ -44,7 +62,7 @@ def test_predictions_are_read_in_the_order_of_their_index(path):
         Prediction(2, "neg", {"neg": 0.1, "pos": 0.9}),
     ]
     write(path, iter(predictions))
-    assert read(path) == predictions[::-1]
+    assert read_any(path) == predictions[::-1]
 
 
 def test_predicted_class_and_whether_it_is_correct():
@@ -56,7 +74,7 @@ def test_predicted_class_and_whether_it_is_correct():
 
 @pytest.mark.parametrize("total", [1 - 0.9e-4, 1 + 0.9e-4])
 def test_sum_within_the_tolerance_is_valid(path, total):
-    assert len(read(write_lines(path, {**GOOD, "probabilities": {"0": 0.25, "1": total - 0.25}}))) == 1
+    assert len(read_any(write_lines(path, {**GOOD, "probabilities": {"0": 0.25, "1": total - 0.25}}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,6 +84,7 @@ def test_sum_within_the_tolerance_is_valid(path, total):
         ({"index": 1, "gold": "1"}, "'probabilities'.*missing"),
         ({**GOOD, "index": 0}, "index 0 .*line 1"),
         ({**GOOD, "index": -1}, "index -1 "),
+        ({**GOOD, "index": 1, "key": "A" * 16}, "key 'AAAA"),
         ({**GOOD, "index": True}, "index True "),
         ({**GOOD, "index": 1, "gold": "2"}, "gold '2' .*0, 1"),
         ({**GOOD, "index": 1, "gold": ["1"]}, "gold .*0, 1"),
@@ -82,7 +101,7 @@ def test_sum_within_the_tolerance_is_valid(path, total):
 def test_error_for_an_invalid_record_names_its_line(path, record, fact):
     write_lines(path, GOOD, record)
     with pytest.raises(UserError, match=rf"^{path}, line 2: .*{fact}"):
-        read(path)
+        read_any(path)
 
 
 @pytest.mark.parametrize(("size", "place"), [(1.3, ", line 2: .*JSON"), (0, ": ")])
@@ -90,7 +109,7 @@ def test_truncated_or_empty_file_is_an_error(path, size, place):
     text = json.dumps(GOOD) + "\n"
     path.write_text((2 * text)[: int(size * len(text))], encoding="utf-8")
     with pytest.raises(UserError, match=f"^{path}{place}"):
-        read(path)
+        read_any(path)
 
 
 @pytest.mark.parametrize("depth", [1000, 100_000])
@@ -99,7 +118,7 @@ def test_deeply_nested_value_is_an_error(path, key, depth):
     text = json.dumps(GOOD) + "\n"
     path.write_text(text + json.dumps({**GOOD, key: "@"}).replace('"@"', "[" * depth + "]" * depth) + "\n")
     with pytest.raises(UserError, match=r"predictions-test\.jsonl, line 2: "):
-        read(path)
+        read_any(path)
 
 
 def test_invalid_predictions_leave_the_old_file_unchanged(path):

@@ -32,7 +32,7 @@ def evaluated(tmp_path, *arguments):
 
 
 def arrays(path):
-    found = predictions.read(path)
+    found = predictions.read_any(path)
     classes = list(found[0].probabilities)
     labels = np.array([classes.index(p.true_class) for p in found])
     return labels, np.array([list(p.probabilities.values()) for p in found])
@@ -124,7 +124,7 @@ def test_a_failure_keeps_the_predictions_written_before(sweep, tmp_path, capsys)
         (run / "predictions-test.jsonl").unlink(missing_ok=True)
     message = error_of(capsys, "evaluate", "--checkpoint", tmp_path / "runs", "--write-predictions")
     assert str(second) in message
-    assert len(predictions.read(first / "predictions-test.jsonl")) == 31
+    assert len(predictions.read_any(first / "predictions-test.jsonl")) == 31
 
 
 def test_error_names_option_or_file(trained, tmp_path, capsys):

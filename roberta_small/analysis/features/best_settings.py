@@ -24,7 +24,7 @@ from roberta_small.analysis.scoring import BEST, spread_over_seeds
 from roberta_small.analysis.selection import Selection
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.metrics import ACCURACIES, label
+from roberta_small.common.metrics import ACCURACIES, cut, cut_notes, label
 from roberta_small.common.run import split_arm
 from roberta_small.common.statistics import LEVEL, mean_std, t_interval
 from roberta_small.common.tables import PERCENT, Mean, Table, mean_std_cell, signed, signed_interval
@@ -133,9 +133,12 @@ def number_of(text: str | None) -> float | None:
 def chosen_settings(selection: Selection) -> pd.DataFrame:
     """`choose_settings` of the selected runs."""
     study = selection.study
-    return choose_settings(
+    data = choose_settings(
         find_settings(selection.runs), selection.best, lower=study.selects_lowest, ddof=study.query.ddof
     )
+    ends = zip(data["low"], data["high"], strict=True)
+    data[["low", "high"]] = [cut(low, high, study.by, difference=True) for low, high in ends]
+    return data
 
 
 def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Table:
@@ -182,6 +185,7 @@ def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Tab
         wide_notes=(
             f"behind: difference to the chosen setting on {subset}, over the seeds of both; "
             f"{PERCENT}: its t interval.",
+            *cut_notes(data["low"], data["high"], by, difference=True),
         ),
         means=tuple(
             Mean(
@@ -272,7 +276,9 @@ def compute(selection: Selection) -> Computed:
     scored = set(at_best["group"])
     groups = study.ordered(group for group in names_of(shown[shown["chosen"]]) if group in scored)
     if pairs := query.pairs or list(combinations(groups, 2)):
-        differences = compare_groups(values, pairs=pairs, at=study.points(), lower=study.lower)
+        differences = compare_groups(
+            values, pairs=pairs, at=study.points(), lower=study.lower, metric=study.metric
+        )
         tables.append(comparison_table(differences, study))
         tables += examples_tables(selection.predictions, pairs, study.split)
     return Computed(tables, values)

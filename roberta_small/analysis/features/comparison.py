@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pandas as pd
 
 from roberta_small.analysis.compare import ALPHA, EXACT_UP_TO, PERMUTATIONS, POWER, compare_groups
 from roberta_small.analysis.features.seeds import AT, left_out_notes
-from roberta_small.analysis.predictions import compare_all_predictions
+from roberta_small.analysis.predictions import BOOTSTRAP, compare_predictions
 from roberta_small.analysis.published import reference_table
 from roberta_small.analysis.query import Query, Study
 from roberta_small.analysis.read.runs import find_runs
@@ -19,10 +20,11 @@ from roberta_small.analysis.scoring import BEST
 from roberta_small.analysis.selection import Selection, select
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import escaped
-from roberta_small.common.metrics import ACCURACIES, label, number
+from roberta_small.common.metrics import ACCURACIES, cut_notes, label, number
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import PERCENT, Table, p_value, signed, signed_interval, whole
 
+logger = logging.getLogger(__name__)
 ACCURACY = "accuracy"
 DESIGNS = {
     "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences.",
@@ -45,8 +47,6 @@ def compare_selected(source: str, query: Query, pattern: str | None = None) -> t
 
     Raises `UserError` as `select`, and if there is nothing to compare.
     """
-    if query.pairs and {"groups", "pairs"} <= set(query.options):
-        raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
     if not (query.groups or query.exclude or query.baseline or query.pairs or query.reference):
         known = list(dict.fromkeys(run.group for run in find_runs(source, pattern)))
         raise UserError(
@@ -55,16 +55,18 @@ def compare_selected(source: str, query: Query, pattern: str | None = None) -> t
         )
     selection = select(source, query, pattern=pattern, folders=True)
     study = selection.study
-    pairs = _compared(study)
+    pairs = pairs_of(study)
     tables = _group_tables(selection, pairs, pattern) if pairs else []
     if selection.reference is not None:
         tables.append(reference_table(selection.reference, selection.reference_name, study.note))
     return study, tables
 
 
-def _compared(study: Study) -> Sequence[tuple[str, str]]:
+def pairs_of(study: Study) -> Sequence[tuple[str, str]]:
     """The pairs to compare; none for published results alone."""
     query = study.query
+    if query.pairs and {"groups", "pairs"} <= set(query.options):
+        raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
     if query.pairs:
         return query.pairs
     if query.groups:
@@ -100,7 +102,7 @@ def _group_tables(selection: Selection, pairs: Sequence[tuple[str, str]], patter
     pairs = [(escaped(a), escaped(b)) for a, b in pairs]
     data = compare_groups(
         pd.concat(values, ignore_index=True), pairs=pairs, at=study.points(), pairing=study.query.pairing,
-        detect=study.difference, lower=study.lower,
+        detect=study.difference, lower=study.lower, metric=study.metric,
     )  # fmt: skip
     left_out = [name for name in left_out if any(name.rpartition("/")[0] in pair for pair in pairs)]
     tables = [comparison_table(data, study, left_out=left_out), plan_table(data, study.metric)]
@@ -110,9 +112,17 @@ def _group_tables(selection: Selection, pairs: Sequence[tuple[str, str]], patter
 
 
 def examples_tables(predictions: pd.DataFrame, pairs: Sequence[tuple[str, str]], split: str) -> list[Table]:
-    """The table of `compare_all_predictions`, unless nothing can be paired."""
-    examples = compare_all_predictions(predictions, pairs)
-    return [examples_table(examples, split)] if len(examples) else []
+    """The table of `compare_predictions` of all pairs; empty, and a warning, where nothing can be paired."""
+    frames = []
+    for a, b in pairs:
+        try:
+            frames += [frame for frame in [compare_predictions(predictions, a, b)] if len(frame)]
+        except UserError as error:
+            logger.warning("%s", error)
+    if not frames:
+        return []
+    data = pd.concat(frames, ignore_index=True)
+    return [examples_table(data.fillna({"interval": BOOTSTRAP}) if "interval" in data else data, split)]
 
 
 def comparison_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str] = ()) -> Table:
@@ -156,6 +166,7 @@ def comparison_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str
             study.note,
             "All tests are two-sided." if one_point else f"{AT} All tests are two-sided.",
             *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
+            *cut_notes(data["low"], data["high"], metric, difference=True),
             *_holm_notes(data),
             *dict.fromkeys(dropped),
             *left_out_notes(left_out),

@@ -24,7 +24,7 @@ from roberta_small.analysis.style import (
     wrap,
 )
 from roberta_small.common.errors import enumerate_some
-from roberta_small.common.metrics import ACCURACIES, label, number
+from roberta_small.common.metrics import cut_notes, label, number
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import PERCENT, Mean, Table, interval
 
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 FEW = 20
 """With fewer seeds the percentile bootstrap is noticeably too narrow."""
 SINGLE = "With a single run, there is no interval over seeds, only that over test examples."
-BEYOND = (
-    "t below 0 or above 100: the t interval ignores the bounds of percentages, and the seeds are too few and "
-    "too different to be informative."
-)
 AT = 'at: epoch, or "best" checkpoint.'
 WIDTH_INCHES = 8.5
 # Vertical offsets of seeds and intervals from the line of their group; the distance of groups is 1.
@@ -84,7 +80,6 @@ def spread_table(
             f"{subset}. All seeds are evaluated on the same examples, so more seeds do not narrow this "
             "interval."
         )
-    beyond = (data["t_low"] < 0) | (data["t_high"] > 100)
     several = data.loc[data["n"] > 1, "n"]
     fewest = int(several.min()) if len(several) else FEW
     few = (
@@ -98,7 +93,7 @@ def spread_table(
             study.note,
             f"{AT} n: seeds. std: {study.std_note}.",
             f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1).",
-            *([BEYOND] if metric in ACCURACIES and beyond.any() else []),
+            *cut_notes(data["t_low"], data["t_high"], metric),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
             *left_out_notes(left_out),

@@ -4,7 +4,7 @@ The data sets are in one folder or archive (`common.run`), or given as NAME=PATH
 sets follow Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", with
 data sets as tasks.
 
-Frame of a suite: data_set, group, arm, init, seed, value (at the best checkpoint).
+Frame of a suite: data_set, at (the same), group, arm, init, seed, value (at the best checkpoint).
 
 Shapes: R runs of a group, T data sets, G groups, D bootstrap samples.
 """
@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from roberta_small.analysis.compare import compare_groups
 from roberta_small.analysis.features.best_settings import chosen_settings, number_tried
+from roberta_small.analysis.features.comparison import comparison_table, pairs_of, plan_table
+from roberta_small.analysis.features.seeds import AT
 from roberta_small.analysis.presentation import Computed
-from roberta_small.analysis.query import Query, Study, names_of
+from roberta_small.analysis.query import OPTIONS, Query, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, read_runs
 from roberta_small.analysis.read.runs import LoggedRun, select_finished
 from roberta_small.analysis.scoring import BEST, choose_subsets, summarize
@@ -51,6 +54,8 @@ WIDTH_INCHES = 6.4
 GAP = 0.5
 """Space between two data sets, in lines; each group of a data set has a line."""
 LINE_INCHES = 0.2
+OF_ONE = ("at", "reference", "test_size", "audit", "duplicates", "chance")
+"""The options that apply to a single data set."""
 
 
 def find_data_sets(words: Iterable[str]) -> dict[str, str]:
@@ -116,7 +121,33 @@ def compute(suite: Suite) -> Computed:
     tables = [_scores_table(suite, notes=excluded if not values_of else ())]
     if values_of:
         tables.append(_aggregates_table(suite, values_of, excluded))
-    return Computed(tables)
+    return Computed(tables, suite.values)
+
+
+def compare(sources: Sequence[str], query: Query, pattern: str | None = None) -> tuple[Study, list[Table]]:
+    """The study of several data sets, and the tables of `compare` over seeds, all data sets one family.
+
+    Raises `UserError` as `read_suite`, and if there is nothing to compare.
+    """
+    suite = read_suite(sources, query, pattern)
+    study, pairs = suite.study, pairs_of(suite.study)
+    if not pairs:
+        raise UserError(f"compare: give two groups (--groups A B) of {enumerate_some(study.known, 20)}")
+    data = compare_groups(
+        suite.values, pairs=pairs, pairing=query.pairing, detect=study.difference, lower=study.lower,
+        metric=study.metric,
+    )  # fmt: skip
+    tables = [comparison_table(data, study, left_out=suite.diverged), plan_table(data, study.metric)]
+    return study, [
+        replace(
+            table,
+            caption=f"{table.caption}, by data set",
+            notes=tuple(note.removeprefix(f"{AT} ") for note in table.notes),
+            data=table.data.rename(columns={"at": "data_set"}),
+            shown=table.shown.rename(columns={"at": "data set"}),
+        )
+        for table in tables
+    ]
 
 
 def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -> Suite:
@@ -125,6 +156,8 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
     Prints a summary of the runs on standard error. Raises `UserError` as `find_data_sets` and, with the name
     of the data set, as `select`; also if the data sets would be reported on different splits.
     """
+    if given := [OPTIONS[name]["flag"] for name in OF_ONE if name in query.options]:
+        raise UserError(f"{', '.join(given)}: for a single data set; omit it, or give the runs of one")
     paths = find_data_sets(words)
     found: dict[str, list[LoggedRun]] = {}
     for name, path in paths.items():
@@ -167,7 +200,7 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
                 several = data[data["chosen"] & (number_tried(data) > 1)]
                 groups = several["family"] + "/" + several["init"]
                 settings[name] = dict(zip(groups, several["label"], strict=True))
-        frames.append(values.assign(data_set=name))
+        frames.append(values.assign(data_set=name, at=name))
         left_out += [f"{name}: {run}" for run in selection.diverged]
     values = study.sorted(pd.concat(frames, ignore_index=True))
     return Suite(study, _by_data_set(values, paths), left_out, settings)
@@ -188,28 +221,26 @@ def _by_data_set(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     return frame.sort_values("data_set", key=lambda found: found.map(place), kind="stable", ignore_index=True)
 
 
-def comparable(values: pd.DataFrame) -> tuple[dict[str, Values], list[str]]:
-    """Group -> (R, T) values of the groups with the same seeds on every data set, and notes on the others.
+def comparable(values: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """Group -> values by seed and data set, NaN without a run, and notes on the groups and runs left out.
 
-    Runs of seeds that another data set lacks are excluded.
+    Groups without runs on a data set are excluded.
     """
     data_sets = list(dict.fromkeys(values["data_set"]))
     found, missing, dropped = {}, [], []
     for group, rows in values.groupby("group", sort=False):
         wide = rows.pivot(index="seed", columns="data_set", values="value").reindex(columns=data_sets)
-        whole = wide.dropna()
-        if whole.empty:
-            absent = [name for name in data_sets if wide[name].isna().all()]
-            missing.append(f"{group} ({', '.join(absent) or 'no common seed'})")
+        if absent := [name for name in data_sets if wide[name].isna().all()]:
+            missing.append(f"{group} ({', '.join(absent)})")
             continue
-        found[group] = whole.to_numpy(dtype=float)
-        if len(seeds := wide.index.difference(whole.index)):
+        found[group] = wide
+        if len(seeds := wide.index[wide.isna().any(axis=1)]):
             dropped.append(f"{group} seed {', '.join(map(str, seeds))}")
     notes = []
     if missing:
         notes.append(f"Excluded, without runs on all data sets (missing): {enumerate_some(missing, 10)}.")
     if dropped:
-        notes.append(f"Excluded seeds, which not all data sets have: {enumerate_some(dropped, 10)}.")
+        notes.append(f"Not in n and iqm, seeds that not all data sets have: {enumerate_some(dropped, 10)}.")
     return found, notes
 
 
@@ -225,10 +256,12 @@ def interquartile_mean(x_RT: Values) -> tuple[float, Interval]:
     """The mean of the middle half of all values (section 4.3), and its stratified bootstrap interval.
 
     Runs are drawn with replacement within each data set; the data sets stay the same. A single run has no
-    interval.
+    interval. NaN without runs.
     """
     from scipy.stats import trim_mean
 
+    if not len(x_RT):
+        return math.nan, NONE
     value = float(trim_mean(x_RT, TRIMMED, axis=None))
     if len(x_RT) < 2:
         return value, NONE
@@ -240,21 +273,25 @@ def interquartile_mean(x_RT: Values) -> tuple[float, Interval]:
     return value, (float(low), float(high))
 
 
-def aggregate(values_of: Mapping[str, Values], *, lower: bool = False, scale: bool = True) -> pd.DataFrame:
+def aggregate(
+    values_of: Mapping[str, pd.DataFrame], *, lower: bool = False, scale: bool = True
+) -> pd.DataFrame:
     """Statistics of each group of `comparable` over all data sets, one row per group.
 
-    Columns: `arm`, `init`, `data_sets` and `n` (numbers; `n` runs on each data set), `rank`, `mean` (of the
-    means of the data sets), `iqm`, `iqm_low`, `iqm_high`. Without `scale` (a metric whose values on different
-    data sets cannot be averaged), the last four are NaN.
+    Columns: `arm`, `init`, `data_sets` and `n` (numbers; `n` seeds with runs on each data set), `rank` and
+    `mean` (of the means of the data sets, over all runs), `iqm`, `iqm_low`, `iqm_high` (of the `n` seeds).
+    Without `scale` (a metric whose values on different data sets cannot be averaged), the last four are NaN.
     """
-    ranks_G = mean_ranks(np.stack([x_RT.mean(axis=0) for x_RT in values_of.values()]), lower=lower)
+    means_GT = np.stack([wide.mean().to_numpy() for wide in values_of.values()])
+    ranks_G = mean_ranks(means_GT, lower=lower)
     rows = []
-    for (group, x_RT), rank in zip(values_of.items(), ranks_G, strict=True):
+    for (group, wide), means_T, rank in zip(values_of.items(), means_GT, ranks_G, strict=True):
+        x_RT = wide.dropna().to_numpy(dtype=float)
         iqm, (low, high) = interquartile_mean(x_RT) if scale else (math.nan, NONE)
         arm, _, init = group.rpartition("/")
         rows.append({
             "arm": arm, "init": init, "data_sets": x_RT.shape[1], "n": len(x_RT), "rank": float(rank),
-            "mean": float(x_RT.mean()) if scale else math.nan,
+            "mean": float(means_T.mean()) if scale else math.nan,
             "iqm": iqm, "iqm_low": low, "iqm_high": high,
         })  # fmt: skip
     return pd.DataFrame(rows)
@@ -271,7 +308,7 @@ def _scores_table(suite: Suite, notes: Sequence[str] = ()) -> Table:
     for group, row in zip(names_of(summary), summary.to_dict("records"), strict=True):
         name = row["data_set"]
         cells[row_of[group]][name] = mean_std_cell(row["mean"], row["std"], metric, row["n"])
-        means.append(Mean(row_of[group], name, group, BEST, name, metric, row["mean"], tested=False))
+        means.append(Mean(row_of[group], name, group, name, subset, metric, row["mean"]))
     left_out = enumerate_some(suite.diverged, 10)
     rule = (
         f"Settings: for each data set, the one with the best mean of {label(study.by)} on {study.choose_on}"
@@ -299,7 +336,7 @@ def _scores_table(suite: Suite, notes: Sequence[str] = ()) -> Table:
     )
 
 
-def _aggregates_table(suite: Suite, values_of: Mapping[str, Values], excluded: Sequence[str]) -> Table:
+def _aggregates_table(suite: Suite, values_of: Mapping[str, pd.DataFrame], excluded: Sequence[str]) -> Table:
     """The frame of `aggregate`; `excluded` are notes on what it leaves out."""
     study = suite.study
     metric = study.metric
@@ -309,7 +346,7 @@ def _aggregates_table(suite: Suite, values_of: Mapping[str, Values], excluded: S
     data = aggregate(values_of, lower=study.lower, scale=scale)
     shown = data[[*GROUP, "n"]].assign(rank=[f"{rank:.2f}" for rank in data["rank"]])
     notes = [
-        f"Data sets, with equal weight: {', '.join(suite.data_sets)}. n: runs on each of them.",
+        f"Data sets, with equal weight: {', '.join(suite.data_sets)}. n: seeds with runs on each of them.",
         "rank: that of the mean over seeds, averaged over the data sets; 1 is best. It depends on the "
         "methods that are compared.",
     ]

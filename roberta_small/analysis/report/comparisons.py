@@ -11,13 +11,13 @@ from itertools import combinations
 import pandas as pd
 
 from roberta_small.analysis.compare import against, compare_groups
-from roberta_small.analysis.predictions import compare_all_predictions, find_predictions
+from roberta_small.analysis.predictions import find_predictions
 from roberta_small.analysis.query import NO_STUDY, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, REPORTED
 from roberta_small.analysis.scoring import BEST
 from roberta_small.analysis.selection import Selection
 from roberta_small.common.errors import UserError
-from roberta_small.common.metrics import label, number
+from roberta_small.common.metrics import cut_notes, label, number
 from roberta_small.common.statistics import LEVEL
 from roberta_small.common.tables import PERCENT, Mean, Table, interval, p_value, signed, signed_interval
 
@@ -79,22 +79,16 @@ def compare_over_seeds(selection: Selection, baseline: str | None) -> pd.DataFra
     The p-values of the whole report are those of this frame: its rows are one family.
     """
     study, values = selection.study, selection.values
-    pairs = _pairs(values[values["at"] == BEST], baseline, study)
+    pairs = compared_pairs(values[values["at"] == BEST], baseline, study)
     if not pairs:
         return None
-    return compare_groups(values, pairs=pairs, at=study.points(), detect=study.difference, lower=study.lower)
+    return compare_groups(
+        values, pairs=pairs, at=study.points(), detect=study.difference, lower=study.lower,
+        metric=study.metric,
+    )  # fmt: skip
 
 
-def compare_by_example(selection: Selection, baseline: str | None) -> pd.DataFrame:
-    """`compare_all_predictions` of the compared pairs; empty if no runs can be paired.
-
-    Raises `UserError` if paired runs have predictions for different examples.
-    """
-    predictions = selection.predictions
-    return compare_all_predictions(predictions, _pairs(predictions, baseline, selection.study))
-
-
-def _pairs(frame: pd.DataFrame, baseline: str | None, study: Study) -> Sequence[tuple[str, str]]:
+def compared_pairs(frame: pd.DataFrame, baseline: str | None, study: Study) -> Sequence[tuple[str, str]]:
     """The pairs to compare of the groups of a frame, those with the baseline first."""
     if study.query.pairs and not study.query.all_pairs:
         return study.query.pairs
@@ -125,6 +119,7 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
     notes = [
         study.note,
         f"{PERCENT} over seeds: Student's t interval for the mean; none for a single seed or equal seeds.",
+        *cut_notes(data["t_low"], data["t_high"], metric),
     ]
     differences = pd.DataFrame()
     if compared is not None and baseline is not None:
@@ -148,6 +143,7 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
         correction = f", with Holm's correction over {family} tests, one family" if family > 1 else ""
         notes += [
             f"difference: to {baseline}; its interval is not corrected.",
+            *cut_notes(data["low"], data["high"], metric, difference=True),
             f"p: two-sided t test over seeds{correction}; paired by seed where at least two are common, "
             "otherwise Welch's.",
             f"{NOT_TESTED}: fewer than two seeds, or the same difference for all seeds.",

@@ -17,7 +17,7 @@ import pandas as pd
 
 from roberta_small.analysis.compare import ALPHA
 from roberta_small.analysis.features.accuracy import accuracy_table, draw_predictions_of, logged_accuracy
-from roberta_small.analysis.features.comparison import comparison_table, examples_table, plan_table
+from roberta_small.analysis.features.comparison import comparison_table, examples_tables, plan_table
 from roberta_small.analysis.features.curves import draw_curves_of
 from roberta_small.analysis.features.runs import best_table, table2
 from roberta_small.analysis.features.seeds import (
@@ -31,8 +31,8 @@ from roberta_small.analysis.presentation import present
 from roberta_small.analysis.published import reference_table
 from roberta_small.analysis.report.comparisons import (
     baseline_of,
-    compare_by_example,
     compare_over_seeds,
+    compared_pairs,
     overview_table,
     warn_of_unused,
 )
@@ -205,8 +205,7 @@ def _tables(selection: Selection, baseline: str | None) -> list[Table]:
     if study.metric in ACCURACIES and len(predictions):
         scored, logged = accuracies(predictions, selection.overlap), logged_accuracy(selection, study.split)
         tables.append(accuracy_table(scored, logged, study.split, selection.overlap))
-        examples = compare_by_example(selection, baseline)
-        tables += [examples_table(examples, study.split)] if len(examples) else []
+        tables += examples_tables(predictions, compared_pairs(predictions, baseline, study), study.split)
     if len(selection.expected):
         tables.append(expected_table(selection.expected, study, left_out=left_out))
     if selection.reference is not None:

@@ -14,8 +14,9 @@ Training logs, `eval evaluate` and `analysis` use all registered metrics of a ki
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -73,6 +74,8 @@ class Metric:
     """"%" for values from 0 to 100, else empty."""
     digits: int = 4
     """Decimals in tables and figures."""
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    """Smallest and largest possible value; 0 and 100 for percentages."""
     from_confusion: FromConfusion | None = None
     """(..., K, K) counts or sums of weights, rows true classes, columns predicted ones -> (...); 0 where
     undefined, such as for an empty matrix, without a warning. For one class per text."""
@@ -103,6 +106,8 @@ class Metric:
                 "from_predictions"
             )
         object.__setattr__(self, "kind", given[0] if given else self.kind)
+        if self.unit == "%":
+            object.__setattr__(self, "limits", (0.0, 100.0))
         if self.kind not in KINDS:
             raise ValueError(f"metric {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
 
@@ -207,6 +212,34 @@ def in_percent(name: str) -> bool:
     """Whether values are percentages, from 0 to 100."""
     metric = find(name)
     return metric is not None and metric.unit == "%"
+
+
+def limits(name: str, *, difference: bool = False) -> tuple[float, float]:
+    """The smallest and the largest value of a metric, or of a difference of two; infinite if not known."""
+    metric = find(name)
+    low, high = (-math.inf, math.inf) if metric is None else metric.limits
+    if metric is None and FOREIGN_LOWER_IS_BETTER.search(name):
+        low = 0.0
+    return (low - high, high - low) if difference else (low, high)
+
+
+def cut(low: float, high: float, name: str, *, difference: bool = False) -> tuple[float, float]:
+    """The part of a symmetric interval within `limits`; all of it if its middle is outside, and NaN."""
+    least, most = limits(name, difference=difference)
+    inside = least <= (low + high) / 2 <= most
+    return (max(low, least), min(high, most)) if inside else (low, high)
+
+
+def cut_notes(
+    lows: Iterable[float], highs: Iterable[float], name: str, *, difference: bool = False
+) -> list[str]:
+    """A note if one of the intervals ends where `cut` has cut it."""
+    least, most = limits(name, difference=difference)
+    if not any(low <= least or high >= most for low, high in zip(lows, highs, strict=True)):
+        return []
+    ends = f"{least:g} and {most:g}".replace(" and inf", "").replace("-", "−")
+    what = f"{'differences of ' if difference else ''}{label(name)}"
+    return [f"Intervals are cut at {ends}, the limits of {what}: too few and too different seeds."]
 
 
 _decimals: ContextVar[int | None] = ContextVar("decimals", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -166,26 +167,27 @@ def _add(name: str, heading: str, description: str, *, higher_is_better: bool = 
     )
 
 
+FRACTION, CORRELATION = {"limits": (0.0, 1.0)}, {"limits": (-1.0, 1.0)}
 PERCENT: dict[str, Any] = {"unit": "%", "digits": 2}
 MACRO = "macro-F1", "mean F1 of the classes that occur or are predicted"
 
 _add("accuracy", "", "percent", from_confusion=accuracy, **PERCENT)
-_add("macro_f1", *MACRO, from_confusion=macro_f1)
+_add("macro_f1", *MACRO, from_confusion=macro_f1, **FRACTION)
 about = "Matthews correlation; 0 if all labels or all predictions are of one class"
-_add("mcc", "MCC", about, from_confusion=mcc)
+_add("mcc", "MCC", about, from_confusion=mcc, **CORRELATION)
 about = "two classes: area under the ROC curve; more: mean of each class against the rest"
-_add("auroc", "AUROC", about, from_predictions=auroc)
+_add("auroc", "AUROC", about, from_predictions=auroc, **FRACTION)
 about = "mean squared error summed over the classes, 0 to 2"
-_add("brier", "Brier", about, higher_is_better=False, from_predictions=brier)
+_add("brier", "Brier", about, higher_is_better=False, from_predictions=brier, limits=(0.0, 2.0))
 about = f"expected calibration error, {BINS} bins of equal width of the top probability"
-_add("calibration_error", ECE, about, higher_is_better=False, from_predictions=calibration_error)
-_add("micro_f1", "micro-F1", "F1 over all pairs of an example and a class", from_counts=micro_f1)
-_add("macro_f1", *MACRO, from_counts=macro_f1_of_labels)
+_add("calibration_error", ECE, about, higher_is_better=False, from_predictions=calibration_error, **FRACTION)
+_add("micro_f1", "micro-F1", "F1 over all pairs of an example and a class", from_counts=micro_f1, **FRACTION)
+_add("macro_f1", *MACRO, from_counts=macro_f1_of_labels, **FRACTION)
 about = "percentage of examples of which all classes are predicted correctly"
 _add("subset_accuracy", "", about, from_counts=subset_accuracy, **PERCENT)
 about = "Pearson correlation; 0 if all labels or all predicted values are equal"
-_add("pearson", "Pearson", about, from_moments=pearson)
+_add("pearson", "Pearson", about, from_moments=pearson, **CORRELATION)
 about = "Spearman correlation; equal values have their mean rank"
-_add("spearman", "Spearman", about, from_predictions=spearman, kind=REGRESSION)
+_add("spearman", "Spearman", about, from_predictions=spearman, kind=REGRESSION, **CORRELATION)
 about = "root of the mean squared error, in the unit of the labels"
-_add("rmse", "RMSE", about, higher_is_better=False, from_moments=rmse)
+_add("rmse", "RMSE", about, higher_is_better=False, from_moments=rmse, limits=(0.0, math.inf))

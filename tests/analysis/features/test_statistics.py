@@ -62,11 +62,23 @@ def test_seeds_finds_the_size_in_prediction_files_or_an_audit(run_tree, tmp_path
     assert audited["seeds"]["rows"][0]["test_size"] == 500
 
 
-def test_note_on_an_interval_beyond_100(runs, tmp_path, capsys):
-    for seed, test in ((1, 60.0), (2, 80.0)):
-        write_run(tmp_path / "two", "random", seed, [50.0], [test])
-    assert notes_with(printed(capsys, "tables", tmp_path / "two", "--table", "seeds"), "below 0", "above 100")
-    assert not notes_with(printed(capsys, "tables", runs, "--table", "seeds"), "above 100")
+def test_an_interval_ends_where_the_metric_does(runs, tmp_path, capsys):
+    """Two seeds: the t interval of the mean is 70 ± 127, that of the difference 20 ± 381."""
+    for init, tests in (("random", (60.0, 80.0)), ("other", (80.0, 20.0))):
+        for seed, test in enumerate(tests, start=1):
+            write_run(tmp_path / "two", init, seed, [50.0], [test])
+    reference = tmp_path / "published.csv"
+    reference.write_text("arm,init,epoch,subset,metric,mean,n\nfairseq,random,best,test,accuracy,60,3\n")
+    words = ["--reference", reference]
+    found = parsed(capsys, "tables", tmp_path / "two", "--table", "seeds", *words)["seeds"]
+    assert [(row["t_low"], row["t_high"]) for row in found["rows"]] == [(0.0, 100.0)] * 4  # after the epoch, and best
+    assert any("cut" in note for note in found["notes"])
+    groups = ["--groups", "fairseq/random", "fairseq/other"]
+    for name, one in parsed(capsys, "compare", tmp_path / "two", *groups, *words).items():
+        if name != "plan":
+            assert [(row["low"], row["high"]) for row in one["rows"]] == [(-100.0, 100.0)]
+            assert any("cut" in note for note in one["notes"])
+    assert not notes_with(printed(capsys, "tables", runs, "--table", "seeds"), "cut")
 
 
 def test_compare_over_seeds_warns_of_three(runs, capsys):
@@ -241,7 +253,7 @@ def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, 
         (["compare", "RUNS", "--groups", "fairseq/random"], ("--groups", "fairseq/pretrained")),
         (["compare", "RUNS", "--groups", "random", "pretrained"], ("--groups", "'random'")),
         (["compare", "RUNS", "--groups", "fairseq/random", "nowhere:a/b"], ("nowhere",)),
-        (["compare", "RUNS", *GROUPS, "--pair", "a/b", "c/d"], ("--groups", "--pair")),
+        (["compare", "RUNS", *GROUPS, "--pair", *GROUPS[1:]], ("--groups", "--pair")),
         (["compare", "RUNS", "--pair", "a/b", "fairseq/random"], ("'a/b'",)),
         (["compare", "RUNS", *GROUPS, "--at", "7"], ("--at 7", "1, 2, 3, best")),
         (["compare", "RUNS", "--groups", *["fairseq/random"] * 2], ("--groups", "fairseq/pretrained")),

@@ -1,5 +1,6 @@
 """Several data sets: sources, statistics, tables, the figure and errors."""
 
+import io
 import json
 import math
 from itertools import product
@@ -8,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import rankdata, trim_mean
+from scipy.stats import rankdata, trim_mean, ttest_rel
+from statsmodels.stats.multitest import multipletests
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.suite import Suite, aggregate, comparable, draw, mean_ranks
@@ -95,13 +97,15 @@ def test_only_the_same_seeds_of_groups_with_runs_everywhere_are_compared():
             disjoint=[[1.0, nan], [nan, 2.0]],
         )
     )
-    assert {name: x.tolist() for name, x in found.items()} == {
-        "whole/random": [[1.0, 2.0], [3.0, 4.0]],
-        "partial/random": [[5.0, 6.0]],
-    }
+    assert list(found) == ["whole/random", "partial/random", "disjoint/random"]
     assert "missing/random (data1)" in notes[0]
-    assert "disjoint/random" in notes[0]
     assert "partial/random seed 2, 3" in notes[1]
+    data = aggregate(found).set_index("arm")
+    # Ranks and means are those of all runs, as in the table of scores: 1 and 8 of 2 and 3, 6 and 7, 1 and 2.
+    assert data["rank"].to_dict() == {"whole": 2.0, "partial": 1.0, "disjoint": 3.0}
+    assert data["mean"].to_dict() == {"whole": 2.5, "partial": 6.5, "disjoint": 1.5}
+    assert data["n"].to_dict() == {"whole": 2, "partial": 1, "disjoint": 0}
+    assert data["iqm"].fillna(-1).to_dict() == {"whole": 2.5, "partial": 5.5, "disjoint": -1}
 
 
 def test_scores_by_data_set_in_the_figure():
@@ -133,7 +137,7 @@ def suite(tmp_path, monkeypatch):
 
 
 def run(capsys, *words):
-    code = main(["tables", *map(str, words), "--table", "suite"])
+    code = main(["tables", *map(str, words)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -211,6 +215,41 @@ def test_no_method_on_all_data_sets(suite, capsys):
     assert "lora/random (books)" in " ".join(table["notes"])
 
 
+def test_one_table_of_a_suite_is_csv(suite, capsys):
+    code, out, _ = run(capsys, suite, "--table", "suite", "--format", "csv")
+    assert code == 0
+    assert len(pd.read_csv(io.StringIO(out))) == 5
+    Path("study.toml").write_text('[captions]\nsuite = "Our methods"\n')
+    assert "Our methods" in run(capsys, suite, "--table", "suite", "--study", "study.toml")[1]
+
+
+def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
+    for seed, value in enumerate((84.0, 86.0, 88.0), start=1):  # 30 more than random on packages
+        write_run("runs/packages", "pretrained", seed, [70.0], [value])
+    for name in ("books", "packages"):
+        write_run(f"runs/{name}", "random", 4, [50.0], [66.5])
+    assert main(["compare", "runs", "--baseline", "fairseq/random", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {(row["data_set"], row["a"]): row for row in found["comparison"]["rows"]}
+    assert list(rows) == list(product(("books", "packages"), ["fairseq/pretrained"])) + [
+        (name, "hf/random") for name in ("books", "packages")
+    ]
+    tested = {key: row["p_t"] for key, row in rows.items() if row["p_t"] is not None}
+    means = {
+        "books": ([71.0, 72.0, 73.0], [62.0, 64.0, 66.0]),
+        "packages": ([84.0, 86.0, 88.0], [51.0, 51.0, 51.0]),
+    }
+    for (name, _), p in tested.items():
+        assert p == pytest.approx(ttest_rel(*means[name]).pvalue, rel=1e-4)
+    corrected = multipletests(list(tested.values()), method="holm")[1]
+    assert [rows[key]["p_t_holm"] for key in tested] == pytest.approx(corrected)
+    _, out, _ = run(capsys, suite, "--baseline", "fairseq/random", "--table", "suite")
+    cells = next(line for line in out.splitlines() if "pretrained" in line).split("|")
+    assert [cell.split()[0].count("*") for cell in cells[3:5]] == [
+        sum(p <= level for level in (0.05, 0.01, 0.001)) for p in corrected
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -222,12 +261,13 @@ def test_no_method_on_all_data_sets(suite, capsys):
         (["books=runs/books", "books=runs/packages"], "books"),
         (["books=runs/books", "films=./runs/books"], "books and films"),
         (["arm=runs/books", "films=runs/packages"], "'arm'"),
+        (["runs", "--at", "1"], "--at"),
         (["runs", "--metric", "f2"], "data set books: "),
         (["runs", "--groups", "hf/random"], "packages"),
     ],
 )
 def test_mistakes(suite, capsys, words, message):
-    code, out, err = run(capsys, *words)
+    code, out, err = run(capsys, *words, "--table", "suite")
     assert (code, out) == (1, "")
     assert message in err.splitlines()[-1]
 

@@ -203,7 +203,8 @@ def write_run(folder: Path, fitted: Fitted, splits: Mapping[str, Split], feature
         logging.getLogger(name).info(json.dumps(record | {f"{prefix}num_updates": str(STEP)}))
         if name != "train":
             rows = predictions.from_outputs(labels, outputs_NK, split.targets)
-            predictions.write(folder / predictions.file_name(name), rows)
+            keys = predictions.keys_of([split.texts])
+            predictions.write(folder / predictions.file_name(name), rows, keys)
     metric = labels.kind.metric
     content = {
         "C": fitted.strength,

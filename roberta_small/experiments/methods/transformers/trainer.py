@@ -44,6 +44,7 @@ from roberta_small.common import class_weights, predictions
 from roberta_small.common.label_kinds import Labels, Targets, chosen_thresholds
 from roberta_small.common.metrics import measure_statistics
 from roberta_small.common.run import TENSORBOARD, write_thresholds
+from roberta_small.eval.origin import DataFolder
 from roberta_small.experiments.methods.transformers.method import CHECKPOINTS
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
@@ -123,6 +124,8 @@ class ClassifierTrainer(Trainer):
         self.recipe, self.labels = recipe, task.labels
         self.run_folder, self.save_best = run, save_best
         self.subsets = {name: read_sentences(task, name) for name in cfg.dataset.valid_subset.split(",")}
+        data = DataFolder.given(cfg.task.data)
+        self.keys = {name: data.keys(name) for name in self.subsets}
         self.metric: str = cfg.checkpoint.best_checkpoint_metric
         self.maximize: bool = cfg.checkpoint.maximize_best_checkpoint_metric
         self.log_of_run = RunLog(run / TENSORBOARD)
@@ -219,7 +222,7 @@ class ClassifierTrainer(Trainer):
                 write_thresholds(self.run_folder, thresholds)
             for name, outputs_NK in outputs.items():
                 rows = predictions.from_outputs(labels, outputs_NK, self.subsets[name].targets)
-                predictions.write(self.run_folder / predictions.file_name(name), rows)
+                predictions.write(self.run_folder / predictions.file_name(name), rows, self.keys[name])
         self.state.log_history.append({SCORE: now, "step": step})
         if self.has_stopped(self.state):
             logger.info("early stop: no better score in %d validations", self.recipe.cfg.checkpoint.patience)

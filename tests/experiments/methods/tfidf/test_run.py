@@ -53,7 +53,7 @@ def test_manifest_and_model_file_describe_the_run(fitted):
 def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
     splits, _ = read_folder(texts)
     for name in ("valid", "test"):
-        found = predictions.read(fitted / predictions.file_name(name))
+        found = predictions.read_any(fitted / predictions.file_name(name))
         labels = splits[name].lines
         assert [prediction.true_class for prediction in found] == labels
         predicted = [prediction.predicted for prediction in found]
