@@ -262,9 +262,9 @@ class _Validator:
         if key is not None and not (isinstance(key, str) and KEY.fullmatch(key)):
             raise self.error(number, f"key {shorten(key)} is not 16 hexadecimal digits in lower case")
         if "value" in record:
-            for key in ("gold", "value"):
-                if not (_is_number(record[key]) or (key == "gold" and record[key] is None)):
-                    raise self.error(number, f"{key} {shorten(record[key])} is not a finite number")
+            for name in ("gold", "value"):
+                if not (_is_number(record[name]) or (name == "gold" and record[name] is None)):
+                    raise self.error(number, f"{name} {shorten(record[name])} is not a finite number")
             return ValuePrediction(index, record["gold"], record["value"], key)
         self._check_probabilities(record["probabilities"], number, exclusive="thresholds" not in record)
         if "thresholds" in record:

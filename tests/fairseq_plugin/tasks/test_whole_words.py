@@ -61,3 +61,10 @@ def test_a_dictionary_without_word_starts_is_an_error(tmp_path):
     task = task_of(text(tmp_path, [f"token{i}" for i in range(WORDS + REST)]), "--mask-whole-words")
     with pytest.raises(UserError, match=r"--mask-whole-words: .*▁"):
         task.load_dataset("train")
+
+
+def test_tasks_that_derive_from_masked_lm_can_assign_args(tmp_path):
+    task = task_of(text(tmp_path, TOKENS))
+    assert task.args == task.cfg
+    task.args = "assigned"
+    assert task.args == "assigned"

@@ -1,6 +1,8 @@
 """`fused_adam` and `shared_adam` against fairseq's `adam` and torch's."""
 
 import argparse
+import gc
+import weakref
 
 import pytest
 import torch
@@ -231,3 +233,18 @@ def test_updates_on_cuda_equal_those_on_a_cpu():
         found.append([parameter.detach().cpu() for parameter in model.parameters()])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_of_a_gpu_is_freed_with_its_last_reference(monkeypatch):
+    monkeypatch.setattr(optimizer_module, "updates_on_gpu", lambda parameter: True)
+    model = network()
+    optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    moment = weakref.ref(next(iter(optimizer.optimizer.state.values()))["exp_avg"])
+    gc.disable()
+    try:
+        del optimizer
+        assert moment() is None
+    finally:
+        gc.enable()
