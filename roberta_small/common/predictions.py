@@ -58,11 +58,6 @@ class Prediction:
         """The most probable class; on a tie the first in the label dictionary."""
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
-    @property
-    def correct(self) -> bool | None:
-        """Whether the most probable class is the true class; None if that is unknown."""
-        return None if self.true_class is None else self.predicted == self.true_class
-
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""
         return {"index": self.index, "gold": self.true_class, "probabilities": self.probabilities}
@@ -84,11 +79,6 @@ class LabelsPrediction:
     def predicted(self) -> tuple[str, ...]:
         """The classes whose probability is at least their threshold."""
         return tuple(name for name, p in self.probabilities.items() if p >= self.thresholds[name])
-
-    @property
-    def correct(self) -> bool | None:
-        """Whether exactly the true classes are predicted; None if they are unknown."""
-        return None if self.true_classes is None else set(self.predicted) == set(self.true_classes)
 
     def record(self) -> dict[str, Any]:
         """The JSON object of the file."""

@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
 from roberta_small.common.statistics import wilson_interval
 from roberta_small.eval.origin import DataFolder
 from roberta_small.eval.report import most_confused
-from roberta_small.preprocess.readers.lines import read_text_lines
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 DATA_PLACEHOLDER = "/*DATA*/"
@@ -31,26 +29,9 @@ CONFUSIONS = 15
 def read_texts(data: DataFolder, split: str) -> list[str]:
     """One text per example; the sentences of a pair are separated by a vertical bar.
 
-    They are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
+    Raises `UserError` as `DataFolder.columns`.
     """
-    files = {path: digest for column in data.texts(split) for path, digest in column.items()}
-    if not files:
-        raise UserError(
-            f"{data.path}: does not record the text of {split}, which --errors shows; pass a data folder "
-            "that has it with --data"
-        )
-    for path, digest in files.items():
-        if not path.is_file() or (digest and digest != sha256(path)):
-            raise UserError(
-                f"{path}: missing or changed since {data.path} was written; restore it for --errors, or pass "
-                "a data folder that has the text with --data"
-            )
-    columns = [list(read_text_lines(str(path))) for path in files]
-    if len({len(column) for column in columns}) > 1:
-        raise UserError(
-            f"{' and '.join(map(str, files))} have different numbers of lines; prepare the data again"
-        )
-    return [" | ".join(parts) for parts in zip(*columns, strict=True)]
+    return [" | ".join(parts) for parts in zip(*data.columns(split), strict=True)]
 
 
 def page_data(

@@ -119,10 +119,7 @@ def run(args: argparse.Namespace) -> None:
 
     runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
-    shown = None
-    if args.errors:
-        shown = DataFolder.given(args.data) if args.data else DataFolder.recorded(runs[0].data.get("path"))
-    texts = error_texts(shown, args.split) if shown else []
+    texts, keys = error_texts(args, runs[0]) if args.errors else ([], None)
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
@@ -131,11 +128,10 @@ def run(args: argparse.Namespace) -> None:
         evaluated = predict(runs, args.split, data, write=args.write_predictions, **options)
     evaluated = aligned(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
-    if shown:
-        if not predictions.may_be_same(evaluated[0].keys, shown.keys(args.split) or ()):
+    if args.errors:
+        if not predictions.may_be_same(evaluated[0].keys, keys or ()):
             raise UserError(
-                f"{evaluated[0].source}: predictions of other texts than {args.split} of {shown.path}; pass "
-                "the data that were predicted with --data"
+                f"{evaluated[0].source}: not of the texts of --errors; pass the data of them with --data"
             )
         from roberta_small.eval.error_analysis import page_data, render
 
@@ -244,14 +240,15 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(data: DataFolder, split: str) -> list[str]:
-    """The text of the split, for --errors; `UserError` without it, and unless an example has one class."""
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str], list[str] | None]:
+    """Text and keys of the split, for --errors; `UserError` without text or unless a text has one class."""
     from roberta_small.eval.error_analysis import read_texts
 
+    data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    return read_texts(data, split)
+    return read_texts(data, args.split), data.keys(args.split)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
@@ -307,9 +304,8 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
     kept_N = np.ones(len(member.targets), dtype=bool)
     if overlap is None:
         return kept_N
-    if overlap.size != len(kept_N) or not predictions.may_be_same(
-        [overlap.texts], [predictions.digest(member.keys)]
-    ):
+    texts = overlap.texts or predictions.digest(member.keys)
+    if overlap.size != len(kept_N) or texts != (predictions.digest(member.keys) or texts):
         raise UserError(
             f"--audit: describes {overlap.size:,} lines of {overlap.split}, but the data have "
             f"{len(kept_N):,}, or other texts; use the audit.json of the data that were predicted"

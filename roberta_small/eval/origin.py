@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -234,15 +235,29 @@ class DataFolder:
         recorded = ((self.option("splits") or {}).get(split) or {}).get("texts") or {}
         return [{resolve_recorded(path): self.digest(path) for path in paths} for paths in recorded.values()]
 
-    def keys(self, split: str) -> list[str] | None:
-        """The keys of the examples of a split (`common.predictions`); None without its unchanged text."""
+    def columns(self, split: str) -> list[list[str]]:
+        """The texts of a split, a list for each sentence of an example.
+
+        Raises `UserError` if they are not recorded, missing or not those that the data were made of.
+        """
         from roberta_small.preprocess.readers.lines import read_text_lines
 
         columns = self.texts(split)
         files = [pair for column in columns for pair in column.items()]
-        if not files or not all(path.is_file() and digest == sha256(path) for path, digest in files):
-            return None
-        return keys_of(chain.from_iterable(read_text_lines(str(path)) for path in one) for one in columns)
+        changed = [path for path, digest in files if not path.is_file() or digest != sha256(path)]
+        if changed or not columns:
+            problem = f"{changed[0]}: missing or changed since" if changed else "not recorded when"
+            raise UserError(
+                f"text of {split}: {problem} {self.path} was written; restore it or omit --errors, or pass a "
+                "data folder that has the text with --data"
+            )
+        return [list(chain.from_iterable(read_text_lines(str(p)) for p in column)) for column in columns]
+
+    def keys(self, split: str) -> list[str] | None:
+        """The keys of the examples of a split (`common.predictions`); None without its unchanged text."""
+        with suppress(UserError):
+            return keys_of(self.columns(split))
+        return None
 
 
 def resolve_recorded(recorded: str) -> Path:

@@ -61,7 +61,7 @@ def fine_tuned(folder, checkpoint, rows, *flags):
     assert manifest.read(run)["status"] == "finished"
     assert evaluation(["evaluate", "--checkpoint", str(run), "--write-predictions"]) == 0
     found = predictions.read_any(run / predictions.file_name("test"))
-    return 100 * sum(prediction.correct for prediction in found) / len(found), run
+    return 100 * sum(one.predicted == one.true_class for one in found) / len(found), run
 
 
 def there_and_back(folder, run, texts):

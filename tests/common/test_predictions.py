@@ -65,10 +65,7 @@ def test_predictions_are_read_in_the_order_of_their_index(path):
     assert read_any(path) == predictions[::-1]
 
 
-def test_predicted_class_and_whether_it_is_correct():
-    assert Prediction(0, "1", {"0": 0.2, "1": 0.8}).correct is True
-    assert Prediction(0, "0", {"0": 0.2, "1": 0.8}).correct is False
-    assert Prediction(0, None, {"0": 0.2, "1": 0.8}).correct is None
+def test_predicted_class():
     assert Prediction(0, "1", {"1": 0.5, "0": 0.5}).predicted == "1"  # the first one on a tie
 
 

@@ -1,5 +1,6 @@
 """The page of errors: its content, and its controls in a browser if there is one."""
 
+import argparse
 import json
 import re
 import shutil
@@ -17,7 +18,7 @@ from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.error_analysis import accuracy_by_length, page_data, render
 from roberta_small.eval.evaluate import error_texts
-from roberta_small.eval.origin import DataFolder
+from roberta_small.eval.origin import RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
@@ -130,8 +131,9 @@ def test_the_page_leaves_out_the_examples_that_an_audit_excludes(trained, copied
 
 def test_several_classes_per_example_are_an_error_before_the_prediction(tmp_path):
     (tmp_path / "preprocess.json").write_text(json.dumps({KIND: MULTI_LABEL}))
+    run = RunCheckpoint(tmp_path / "a.pt", None, None)
     with pytest.raises(UserError, match="--errors"):
-        error_texts(DataFolder.given(tmp_path), "test")
+        error_texts(argparse.Namespace(data=str(tmp_path), split="test"), run)
 
 
 def test_data_without_text_are_an_error_that_names_the_option(copied_run, tmp_path, capsys):

@@ -72,7 +72,7 @@ def recipe_values(run: LoggedRun, flags: Sequence[str]) -> dict[str, str]:
 
 
 def choose_settings(
-    settings: pd.DataFrame, best: pd.DataFrame, *, lower: bool = False, ddof: int = 1
+    settings: pd.DataFrame, best: pd.DataFrame, *, lower: bool = False, ddof: int = 1, metric: str = ""
 ) -> pd.DataFrame:
     """Select, for each family and init, the setting with the best mean over seeds on validation.
 
@@ -106,7 +106,7 @@ def choose_settings(
         better = by_seed[chosen[row.family, row.init], row.init]
         differences = (better - by_seed[row.arm, row.init]).dropna().to_numpy(dtype=float)
         differences = -differences if lower else differences
-        low, high = t_interval(differences)
+        low, high = cut(*t_interval(differences), metric, difference=True)
         mean = differences.mean() if len(differences) else float("nan")
         behind.append({"pairs": len(differences), "behind": mean, "low": low, "high": high})
     return frame.join(pd.DataFrame(behind, index=frame.index))
@@ -133,12 +133,10 @@ def number_of(text: str | None) -> float | None:
 def chosen_settings(selection: Selection) -> pd.DataFrame:
     """`choose_settings` of the selected runs."""
     study = selection.study
-    data = choose_settings(
-        find_settings(selection.runs), selection.best, lower=study.selects_lowest, ddof=study.query.ddof
-    )
-    ends = zip(data["low"], data["high"], strict=True)
-    data[["low", "high"]] = [cut(low, high, study.by, difference=True) for low, high in ends]
-    return data
+    return choose_settings(
+        find_settings(selection.runs), selection.best, lower=study.selects_lowest, ddof=study.query.ddof,
+        metric=study.by,
+    )  # fmt: skip
 
 
 def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Table:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FEW = 20
 """With fewer seeds the percentile bootstrap is noticeably too narrow."""
 SINGLE = "With a single run, there is no interval over seeds, only that over test examples."
-AT = 'at: epoch, or "best" checkpoint.'
+AT = 'at: epoch, "best" checkpoint, or data set.'
 WIDTH_INCHES = 8.5
 # Vertical offsets of seeds and intervals from the line of their group; the distance of groups is 1.
 SEEDS_LANE, T_LANE, EXAMPLES_LANE = -0.2, 0.12, 0.32

@@ -25,7 +25,6 @@ import pandas as pd
 from roberta_small.analysis.compare import compare_groups
 from roberta_small.analysis.features.best_settings import chosen_settings, number_tried
 from roberta_small.analysis.features.comparison import comparison_table, pairs_of, plan_table
-from roberta_small.analysis.features.seeds import AT
 from roberta_small.analysis.presentation import Computed
 from roberta_small.analysis.query import OPTIONS, Query, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, read_runs
@@ -137,17 +136,7 @@ def compare(sources: Sequence[str], query: Query, pattern: str | None = None) ->
         suite.values, pairs=pairs, pairing=query.pairing, detect=study.difference, lower=study.lower,
         metric=study.metric,
     )  # fmt: skip
-    tables = [comparison_table(data, study, left_out=suite.diverged), plan_table(data, study.metric)]
-    return study, [
-        replace(
-            table,
-            caption=f"{table.caption}, by data set",
-            notes=tuple(note.removeprefix(f"{AT} ") for note in table.notes),
-            data=table.data.rename(columns={"at": "data_set"}),
-            shown=table.shown.rename(columns={"at": "data set"}),
-        )
-        for table in tables
-    ]
+    return study, [comparison_table(data, study, left_out=suite.diverged), plan_table(data, study.metric)]
 
 
 def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -> Suite:

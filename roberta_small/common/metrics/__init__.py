@@ -218,8 +218,6 @@ def limits(name: str, *, difference: bool = False) -> tuple[float, float]:
     """The smallest and the largest value of a metric, or of a difference of two; infinite if not known."""
     metric = find(name)
     low, high = (-math.inf, math.inf) if metric is None else metric.limits
-    if metric is None and FOREIGN_LOWER_IS_BETTER.search(name):
-        low = 0.0
     return (low - high, high - low) if difference else (low, high)
 
 
@@ -238,8 +236,9 @@ def cut_notes(
     if not any(low <= least or high >= most for low, high in zip(lows, highs, strict=True)):
         return []
     ends = f"{least:g} and {most:g}".replace(" and inf", "").replace("-", "−")
-    what = f"{'differences of ' if difference else ''}{label(name)}"
-    return [f"Intervals are cut at {ends}, the limits of {what}: too few and too different seeds."]
+    return [
+        f"Intervals are cut at {ends}, where {label(name)} ends: the seeds are too few and too different."
+    ]
 
 
 _decimals: ContextVar[int | None] = ContextVar("decimals", default=None)

@@ -230,7 +230,7 @@ def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
         write_run(f"runs/{name}", "random", 4, [50.0], [66.5])
     assert main(["compare", "runs", "--baseline", "fairseq/random", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    rows = {(row["data_set"], row["a"]): row for row in found["comparison"]["rows"]}
+    rows = {(row["at"], row["a"]): row for row in found["comparison"]["rows"]}
     assert list(rows) == list(product(("books", "packages"), ["fairseq/pretrained"])) + [
         (name, "hf/random") for name in ("books", "packages")
     ]
