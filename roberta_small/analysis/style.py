@@ -16,6 +16,7 @@ import numpy as np
 
 from roberta_small.analysis.query import WIDTHS, Study, arm_of
 from roberta_small.common.files import atomic_open
+from roberta_small.common.metrics import cut
 from roberta_small.common.run import split_arm
 
 if TYPE_CHECKING:
@@ -157,8 +158,13 @@ def wrap(name: str, width: int = NAME_CHARACTERS) -> str:
     return literal("\n".join(line for line in lines if line))
 
 
-def finish(panel: Axes, grid: Literal["both", "x", "y"] = "y") -> None:
-    """Add a light grid and remove the top and right spines."""
+def finish(panel: Axes, grid: Literal["both", "x", "y"] = "y", metric: str = "") -> None:
+    """Add a light grid, remove the top and right spines, and end the axis of `metric` close to its limits."""
+    low, high = panel.get_xlim() if grid == "x" else panel.get_ylim()
+    margin = 0.02 * (high - low)  # for markers at a limit
+    least, most = cut(low + margin, high - margin, metric)
+    if (least, most) != (low + margin, high - margin):
+        (panel.set_xlim if grid == "x" else panel.set_ylim)(least - margin, most + margin)
     panel.grid(axis=grid, color="0.9")
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)

@@ -152,13 +152,15 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
     assert main(["evaluate", "--checkpoint", str(copied_run), "--write-predictions"]) == 0
     text = tmp_path / "data/text/test.input0"
     text.parent.mkdir(parents=True)
-    text.write_text("".join(f"elsewhere {line}\n" for line in range(31)))
-    report = {"files": {"text/test.input0": sha256(text)}}
-    (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
-    assert main([*command, "--data", str(tmp_path / "data")]) == 0
-    assert "elsewhere 30" in page.read_text("utf-8")
-    page.unlink()
-    text.write_text(text.read_text().replace("30", "31"))
+    for lines, code in ((trained.texts, 0), (trained.texts[::-1], 1)):  # predictions are of the first ones
+        text.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        report = {"files": {"text/test.input0": sha256(text)}}
+        (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
+        page.unlink(missing_ok=True)
+        assert main([*command, "--data", str(tmp_path / "data")]) == code
+        assert page.exists() == (code == 0)
+    assert str(copied_run / "predictions-test.jsonl") in capsys.readouterr().err
+    text.write_text("changed\n")
     assert main([*command, "--data", str(tmp_path / "data")]) == 1
     assert "test.input0" in capsys.readouterr().err
     assert not page.exists()

@@ -90,8 +90,9 @@ def test_accuracy_and_mcc_equal_the_trainers(trained, tmp_path):
     assert ours["mcc"]["value"] == pytest.approx(meters.get_smoothed_value("mcc"))
 
 
-def audit(path, lines, size=31):
-    content = {"splits": {"test": {"lines": size}}, "duplicates": {"exact": {"test": {"train": lines}}}}
+def audit(path, lines, size=31, texts=None):
+    split = {"lines": size, "texts": texts}
+    content = {"splits": {"test": split}, "duplicates": {"exact": {"test": {"train": lines}}}}
     path.write_text(json.dumps(content))
     return path
 
@@ -181,6 +182,24 @@ def test_runs_with_different_examples_are_an_error(trained, tmp_path, capsys):
         or "seed2 and fairseq/random/seed1" in message
     )
     assert "--data" in message
+
+
+def test_predictions_of_other_texts_are_not_scored_together(sweep, trained, tmp_path, capsys):
+    """The labels are the same, as those of two splits of sorted data."""
+    runs = shutil.copytree(sweep, tmp_path / "runs")
+    for seed in (1, 2):
+        found = [predictions.Prediction(i, "neg", {"neg": 0.3, "pos": 0.7}) for i in range(3)]
+        keys = predictions.keys_of([[f"text {seed} {i}" for i in range(3)]])
+        predictions.write(runs / f"fairseq/random/seed{seed}/predictions-test.jsonl", found, keys)
+    message = error_of(capsys, "evaluate", "--checkpoint", runs, "--from-predictions")
+    assert all(fact in message for fact in ("seed1", "seed2", "--data", "--write-predictions"))
+    evaluate = ["evaluate", "--checkpoint", str(runs)]
+    assert main([*evaluate, "--data", str(trained.data), "--write-predictions"]) == 0
+    assert main([*evaluate, "--from-predictions"]) == 0
+    written = predictions.read_any(runs / "fairseq/random/seed2/predictions-test.jsonl")
+    assert [one.key for one in written] == predictions.keys_of([trained.texts])
+    other = audit(tmp_path / "audit.json", [0], texts=predictions.digest(keys))
+    assert "--audit" in error_of(capsys, *evaluate, "--from-predictions", "--audit", other)
 
 
 def test_prediction_files_give_the_same_scores_without_checkpoints(sweep, tmp_path, capsys):

@@ -85,7 +85,8 @@ def draw_best_settings(selection: Selection, chosen: pd.DataFrame) -> Figure:
             if chance is not None:
                 name = f"chance ({chance:g})" if last else None
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=name)
-            label_panel(panel, wrap(f"{study.label(family)}: {title}", 40), f"{label(metric)} on {reported}")
+            title = wrap(f"{study.label(family)}: {title}", 40)
+            label_panel(panel, title, f"{label(metric)} on {reported}", metric)
         legend_below(row, f"thick: mean over seeds, band or bar: ± std (ddof {ddof}), thin: one seed")
     return figure
 
@@ -128,7 +129,7 @@ def draw_flag(selection: Selection, chosen: pd.DataFrame, flag: str) -> Figure:
         panel.set_xlim(-0.08, 1.08)
         panel.set_xlabel(literal(flag))
         panel.set_title(literal(title), fontsize="medium")
-        finish(panel)
+        finish(panel, metric=by if column == "valid" else metric)
     panels[0].set_ylabel(literal(label(by)))
     panels[1].plot(
         [], [], linestyle="none", marker="o", markersize=14, markerfacecolor="none", color="0.3",

@@ -99,7 +99,7 @@ def draw_curves(
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
             title = subset if shared else f"{study.label(arm_of(shown[0]))}: {subset}"
-            label_panel(panel, wrap(title, 40), label(metric))
+            label_panel(panel, wrap(title, 40), label(metric), metric)
         spread = "bar" if bars else "band"
         legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
     # One vertical range for all panels, which are in different subfigures.
@@ -196,14 +196,14 @@ def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], 
         )  # fmt: skip
 
 
-def label_panel(panel: Axes, title: str, quantity: str) -> None:
+def label_panel(panel: Axes, title: str, quantity: str, metric: str) -> None:
     """Add title and axis labels to a panel with epochs."""
     panel.set_title(title)
     panel.set_xlabel("epoch")
     panel.set_ylabel(literal(quantity))
     panel.label_outer()
     whole_numbers(panel)
-    finish(panel)
+    finish(panel, metric=metric)
 
 
 def draw_curves_of(selection: Selection) -> Iterator[tuple[str, Figure]]:

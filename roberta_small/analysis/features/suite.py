@@ -399,6 +399,6 @@ def draw(suite: Suite) -> Iterator[tuple[str, Figure]]:
     panel.set_yticks([(first + last) / 2 for first, last in ends], [wrap(name, 20) for name in data_sets])
     panel.set_ylim(ends[-1][1] + 0.7, -0.7)
     panel.set_xlabel(literal(f"{label(study.metric)} on {study.split} at the best checkpoint"))
-    finish(panel, grid="x")
+    finish(panel, "x", study.metric)
     legend_below(figure, title="large: mean ± standard deviation over seeds; small: runs")
     yield f"{study.metric}_by_data_set", figure

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from roberta_small.analysis.features.curves import draw_curves_of
 from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
 from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
@@ -83,3 +84,15 @@ def test_wrapped_names_are_complete(name):
 
 def test_twenty_groups_have_twenty_styles():
     assert len({tuple(style.values()) for style in styles(map(str, range(20))).values()}) == 20
+
+
+def test_axes_end_where_the_metric_does(tmp_path):
+    """Two seeds far apart: t interval and mean ± std would go far beyond 100 %."""
+    for seed, value in ((1, 60.0), (2, 99.0)):
+        write_run(tmp_path, "random", seed, [value] * 2, [value] * 2)
+    selection = selection_of(tmp_path)
+    (panel,) = draw_seeds(selection.values, selection.spread, "accuracy").axes
+    assert intervals(panel, 5) == [[0.0, 100.0]]
+    (curves,) = [figure for _, figure in draw_curves_of(selection)]
+    for low, high in [panel.get_xlim(), *(panel.get_ylim() for panel in curves.axes)]:
+        assert -6 < low < high < 106

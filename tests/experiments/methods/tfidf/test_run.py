@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import shutil
@@ -56,6 +57,8 @@ def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
         found = predictions.read_any(fitted / predictions.file_name(name))
         labels = splits[name].lines
         assert [prediction.true_class for prediction in found] == labels
+        digests = [hashlib.sha256(text.encode()).hexdigest() for text in splits[name].texts]
+        assert [prediction.key for prediction in found] == [digest[:16] for digest in digests]
         predicted = [prediction.predicted for prediction in found]
         classes = sorted(set(splits["train"].lines))
         columns = [[prediction.probabilities[c] for c in classes] for prediction in found]
