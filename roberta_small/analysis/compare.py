@@ -86,7 +86,8 @@ def compare_groups(
             here = values[values["at"] == point]
             of_a, of_b = (here[here["group"] == group].set_index("seed")["value"] for group in (a, b))
             row = _compare_two(of_a, of_b, (a, b, point), pairing, lower)
-            row["low"], row["high"] = cut(row["low"], row["high"], metric, difference=True)
+            means = row["mean_a"], row["mean_b"]
+            row["low"], row["high"] = cut(row["low"], row["high"], metric, *means)
             rows.append(row | _plan(row, detect))
     frame = pd.DataFrame(rows)
     for test in TESTS:

@@ -106,10 +106,9 @@ def accuracies(predictions: pd.DataFrame, overlap: Overlap | None = None) -> pd.
     for names, run in predictions.groupby(RUN):
         row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "")}
         if overlap is not None:
-            last, own = run["index"].max(), None
-            if len(run) == overlap.size:
-                own = prediction_files.digest(run.sort_values("index")["key"].to_list())
-            if last >= overlap.size or not prediction_files.may_be_same([own], [overlap.texts]):
+            last, own = run["index"].max(), prediction_files.digest(run.sort_values("index")["key"].to_list())
+            same = len(run) < overlap.size or prediction_files.may_be_same([own], [overlap.texts])
+            if last >= overlap.size or not same:
                 raise UserError(
                     f"{'/'.join(map(str, names[:2]))}/seed{names[2]} has predictions up to line {last} "
                     f"(0-based) of {overlap.split}, but the audited split has {overlap.size:,} lines, or "

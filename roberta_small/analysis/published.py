@@ -177,7 +177,7 @@ def _compare(row: dict, values: pd.Series) -> dict[str, object]:
         "source": row["source"],
         "difference": mean - row["mean"],
         "test": None if math.isnan(low) else test,
-        **dict(zip(("low", "high"), cut(low, high, row["metric"], difference=True), strict=True)),
+        **dict(zip(("low", "high"), cut(low, high, row["metric"], mean, row["mean"]), strict=True)),
         "p": p,
         "within_noise": None if math.isnan(low) else low <= 0 <= high,
     }
@@ -351,12 +351,12 @@ def _verdict_notes(rows: Sequence[Mapping]) -> tuple[str, ...]:
     tests = [row["test"] for row in rows if row["test"] is not None]
     if not tests:
         return ("within noise: not decided, because single or equal seeds have no interval.",)
-    cut = (cut_notes([row["low"]], [row["high"]], row["metric"], difference=True) for row in rows)
+    noted = [cut_notes([row["low"]], [row["high"]], row["metric"], difference=True) for row in rows]
     used = "; ".join(text for test, text in TESTS.items() if test in tests)
     return (
         f"within noise: whether the {PERCENT} interval of the difference contains 0 ({used}). With few seeds "
         "it is wide: not significantly different does not mean equal.",
         f"Not corrected for {len(tests)} comparisons: if there were no differences, about "
         f"{(1 - LEVEL) * len(tests):.1f} of them would be outside the noise.",
-        *dict.fromkeys(note for notes in cut for note in notes),
+        *dict.fromkeys(note for notes in noted for note in notes),
     )

@@ -114,7 +114,6 @@ class PredictionArrays:
     """As in `common.label_kinds`."""
     outputs: NDArray[np.float64]
     """(N, K), as `Labels.outputs`."""
-    keys: list[str | None]
 
 
 def keys_of(columns: Iterable[Iterable[str]]) -> list[str]:
@@ -157,12 +156,12 @@ def from_outputs(
 
 def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
     """The arrays of predictions of one kind whose labels are all known, in the order given."""
-    keys, first = [one.key for one in found], found[0]
+    first = found[0]
     if isinstance(first, ValuePrediction):
         values = [one for one in found if isinstance(one, ValuePrediction)]
         targets = np.array([one.true_value for one in values], dtype=np.float64)
         outputs_N1 = np.array([[one.predicted] for one in values])
-        return PredictionArrays(Labels(KINDS[REGRESSION]), targets, outputs_N1, keys)
+        return PredictionArrays(Labels(KINDS[REGRESSION]), targets, outputs_N1)
     classes = list(first.probabilities)
     rows = [list(one.probabilities.values()) for one in found if not isinstance(one, ValuePrediction)]
     p_NK = np.array(rows, dtype=np.float64)
@@ -170,11 +169,11 @@ def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
         labels = Labels(KINDS[MULTI_LABEL], tuple(classes), thresholds=tuple(first.thresholds.values()))
         truth = [set(one.true_classes or ()) for one in found if isinstance(one, LabelsPrediction)]
         targets_NK = np.array([[name in names for name in classes] for names in truth], dtype=bool)
-        return PredictionArrays(labels, targets_NK, p_NK, keys)
+        return PredictionArrays(labels, targets_NK, p_NK)
     of_class = {name: k for k, name in enumerate(classes)}
     known = [one.true_class for one in found if isinstance(one, Prediction) and one.true_class is not None]
     targets_N = np.array([of_class[name] for name in known], dtype=np.int64)
-    return PredictionArrays(Labels.single(classes), targets_N, p_NK, keys)
+    return PredictionArrays(Labels.single(classes), targets_N, p_NK)
 
 
 def file_name(split: str) -> str:

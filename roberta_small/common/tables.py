@@ -38,7 +38,7 @@ LATEX_ESCAPES = str.maketrans(
         "–": "--",
         "−": r"$-$",
         "≤": r"$\leq$",
-        **{"“": "``", "”": "''", "‘": "`", "’": "'"},
+        **{"“": "``", "”": "''", "‘": "`", "’": "'", "\u2060": "{}"},
     }
 )
 SINGLE_PRECISION = 2.0**-24
@@ -214,7 +214,7 @@ def _latex(table: Table) -> str:
 
     def escape(cell: str) -> str:
         cell = re.sub(r'"([^"]*)"', r"“\1”", re.sub(r"(?<!\w)'([^']*)'(?!\w)", r"‘\1’", cell))
-        return cell.replace('"', "”").translate(LATEX_ESCAPES)
+        return re.sub("-(?=-)", "-\u2060", cell.replace('"', "”")).translate(LATEX_ESCAPES)
 
     def line(cells: Sequence[str]) -> str:
         text = " & ".join(cells)  # [ or * would be an argument of the row before

@@ -262,7 +262,8 @@ def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
                 f"{path}: example {index}: {what}; evaluate the checkpoint with --write-predictions"
             )
     arrays = predictions.to_arrays(found)
-    return SplitPredictions(run, arrays.labels, arrays.targets, arrays.outputs, path, arrays.keys)
+    keys = [prediction.key for prediction in found]
+    return SplitPredictions(run, arrays.labels, arrays.targets, arrays.outputs, path, keys)
 
 
 def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:

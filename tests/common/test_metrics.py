@@ -11,7 +11,7 @@ import torch
 from sklearn import metrics as sklearn
 
 from roberta_small.common import predictions
-from roberta_small.common.metrics import METRICS, Metric, register
+from roberta_small.common.metrics import METRICS, Metric, cut, register
 from roberta_small.common.predictions import Prediction
 
 CLASSES = ("neg", "neutral", "pos")
@@ -86,3 +86,13 @@ def test_registering_a_name_twice_is_an_error():
         register(Metric("accuracy", higher_is_better=True, from_confusion=kappa_distance))
     with pytest.raises(ValueError, match="toy"):
         register(Metric("toy", higher_is_better=True))
+
+
+def test_intervals_are_cut_at_the_limits_of_the_metric():
+    assert cut(-22.55, 189.22, "accuracy") == (0.0, 100.0)
+    assert cut(-1.2, 0.9, "mcc") == (-1.0, 0.9)
+    assert cut(-130.0, 90.0, "accuracy", 40.0, 60.0) == (-100.0, 90.0)
+    assert cut(-1.0, 3.0, "rmse") == (0.0, 3.0)
+    assert cut(60.0, 80.0, "macro_f1") == (60.0, 80.0)  # logged in percent
+    assert cut(-9.0, 10.0, "macro_f1", 70.0, 69.5) == (-9.0, 10.0)
+    assert cut(-3.0, 1.0, "unknown") == (-3.0, 1.0)

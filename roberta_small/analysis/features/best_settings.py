@@ -106,7 +106,7 @@ def choose_settings(
         better = by_seed[chosen[row.family, row.init], row.init]
         differences = (better - by_seed[row.arm, row.init]).dropna().to_numpy(dtype=float)
         differences = -differences if lower else differences
-        low, high = cut(*t_interval(differences), metric, difference=True)
+        low, high = cut(*t_interval(differences), metric, better.mean(), better.mean())
         mean = differences.mean() if len(differences) else float("nan")
         behind.append({"pairs": len(differences), "behind": mean, "low": low, "high": high})
     return frame.join(pd.DataFrame(behind, index=frame.index))

@@ -93,7 +93,7 @@ def spread_table(
             study.note,
             f"{AT} n: seeds. std: {study.std_note}.",
             f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1).",
-            *cut_notes(data["t_low"], data["t_high"], metric),
+            *cut_notes(data["t_low"], data["t_high"], metric, difference=False),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
             *left_out_notes(left_out),

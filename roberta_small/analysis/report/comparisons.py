@@ -119,7 +119,7 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
     notes = [
         study.note,
         f"{PERCENT} over seeds: Student's t interval for the mean; none for a single seed or equal seeds.",
-        *cut_notes(data["t_low"], data["t_high"], metric),
+        *cut_notes(data["t_low"], data["t_high"], metric, difference=False),
     ]
     differences = pd.DataFrame()
     if compared is not None and baseline is not None:

@@ -216,29 +216,29 @@ def in_percent(name: str) -> bool:
 
 def limits(name: str, *, difference: bool = False) -> tuple[float, float]:
     """The smallest and the largest value of a metric, or of a difference of two; infinite if not known."""
-    metric = find(name)
-    low, high = (-math.inf, math.inf) if metric is None else metric.limits
+    low, high = (-math.inf, math.inf) if (metric := find(name)) is None else metric.limits
     return (low - high, high - low) if difference else (low, high)
 
 
-def cut(low: float, high: float, name: str, *, difference: bool = False) -> tuple[float, float]:
-    """The part of a symmetric interval within `limits`; all of it if its middle is outside, and NaN."""
-    least, most = limits(name, difference=difference)
-    inside = least <= (low + high) / 2 <= most
-    return (max(low, least), min(high, most)) if inside else (low, high)
+def cut(low: float, high: float, name: str, *means: float) -> tuple[float, float]:
+    """The part of an interval within `limits`: of a mean, or of the difference of two `means`.
+
+    An interval around values that the metric cannot have, such as a macro-F1 logged in percent, is not cut.
+    """
+    least, most = limits(name)
+    if not all(least <= mean <= most for mean in means or [(low + high) / 2]):
+        return low, high
+    least, most = limits(name, difference=bool(means))
+    return max(low, least), min(high, most)
 
 
-def cut_notes(
-    lows: Iterable[float], highs: Iterable[float], name: str, *, difference: bool = False
-) -> list[str]:
-    """A note if one of the intervals ends where `cut` has cut it."""
+def cut_notes(lows: Iterable[float], highs: Iterable[float], name: str, *, difference: bool) -> list[str]:
+    """A note if `cut` has cut one of the intervals."""
     least, most = limits(name, difference=difference)
-    if not any(low <= least or high >= most for low, high in zip(lows, highs, strict=True)):
+    if least not in list(lows) and most not in list(highs):
         return []
     ends = f"{least:g} and {most:g}".replace(" and inf", "").replace("-", "−")
-    return [
-        f"Intervals are cut at {ends}, where {label(name)} ends: the seeds are too few and too different."
-    ]
+    return [f"Intervals end at {ends}, the limits of {label(name)}: too few and too different seeds."]
 
 
 _decimals: ContextVar[int | None] = ContextVar("decimals", default=None)

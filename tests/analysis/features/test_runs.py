@@ -81,11 +81,11 @@ def test_special_characters_are_escaped():
 
 def test_latex_reads_brackets_stars_and_quotes_as_text():
     """At the start of a row, [ and * would be arguments of the one before; a straight quote closes."""
-    shown = pd.DataFrame({"[A]": ["[0, 1]", "*", "fine"], "B": ['the "best" one', "l'ami 'x'", '5" [b]']})
+    shown = pd.DataFrame({"[A]": ["[0, 1]", "*", "fine"], "B": ['the "best" one', "--l'ami 'x'", '5" [b]']})
     text = render([Table("t", 'Not "best"', (), shown, shown)], "latex")
     rows = [line.removesuffix(r"\\").split("&") for line in text.splitlines() if line.endswith(r"\\")]
     assert [first.strip() for first, _ in rows] == ["{}[A]", "{}[0, 1]", "{}*", "fine"]
-    assert [second.strip() for _, second in rows[1:]] == ["the ``best'' one", "l'ami `x'", "5'' [b]"]
+    assert [second.strip() for _, second in rows[1:]] == ["the ``best'' one", "-{}-l'ami `x'", "5'' [b]"]
     assert r"\caption{Not ``best''}" in text
 
 

@@ -72,13 +72,13 @@ def test_an_interval_ends_where_the_metric_does(runs, tmp_path, capsys):
     words = ["--reference", reference]
     found = parsed(capsys, "tables", tmp_path / "two", "--table", "seeds", *words)["seeds"]
     assert {(row["t_low"], row["t_high"]) for row in found["rows"]} == {(0.0, 100.0)}
-    assert any("cut" in note for note in found["notes"])
+    assert any("limits of accuracy" in note for note in found["notes"])
     groups = ["--groups", "fairseq/random", "fairseq/other"]
     for name, one in parsed(capsys, "compare", tmp_path / "two", *groups, *words).items():
         if name != "plan":
             assert [(row["low"], row["high"]) for row in one["rows"]] == [(-100.0, 100.0)]
-            assert any("cut" in note for note in one["notes"])
-    assert not notes_with(printed(capsys, "tables", runs, "--table", "seeds"), "cut")
+            assert any("limits of accuracy" in note for note in one["notes"])
+    assert not notes_with(printed(capsys, "tables", runs, "--table", "seeds"), "limits of")
 
 
 def test_compare_over_seeds_warns_of_three(runs, capsys):
