@@ -46,29 +46,25 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
     without labels, and those of several classes per text or of numbers, are skipped with a warning. Raises
     `UserError` as `common.predictions.read_any`, and for a file that cannot be read.
     """
-    frames, classes, others = [], dict[str, None](), list[Path]()
+    rows, classes, others = [], dict[str, None](), list[Path]()
     for run in runs:
         if (path := find_predictions(run, split)) is None:
             continue
         with readable():
             found = prediction_files.read_any(path)
         single = [prediction for prediction in found if isinstance(prediction, Prediction)]
+        labelled = [prediction for prediction in single if prediction.true_class is not None]
         if not single:
             others.append(path)
-            continue
-        labelled = [prediction for prediction in single if prediction.true_class is not None]
-        if not labelled:
+        elif not labelled:
             logger.warning("%s: skipped, the true class is null on every line", path)
-            continue
-        classes |= dict.fromkeys(labelled[0].probabilities)
-        rows = [
-            (one.index, one.key, one.true_class, name, one.probabilities[name])
-            for one in labelled
-            for name in [one.predicted]
-        ]
-        frame = pd.DataFrame(rows, columns=["index", "key", "label", "predicted", "confidence"])
-        names = {"group": run.group, "arm": run.arm, "init": run.init, "seed": run.seed}
-        frames.append(frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS])
+        else:
+            classes |= dict.fromkeys(labelled[0].probabilities)
+        names = run.group, run.arm, run.init, run.seed
+        for one in labelled:
+            name = one.predicted
+            end = one.true_class, name, one.probabilities[name], name == one.true_class
+            rows.append((*names, one.index, one.key, *end))
     if others:
         logger.warning(
             "%s: not used here: accuracy by example, confusion matrices and reliability are for one class "
@@ -76,10 +72,8 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
             others[0],
             "it" if len(others) == 1 else f"this and {len(others) - 1} more",
         )
-    if not frames:
-        return pd.DataFrame(columns=COLUMNS)
     categories = pd.CategoricalDtype(list(classes))
-    return pd.concat(frames, ignore_index=True).astype({"label": categories, "predicted": categories})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"label": categories, "predicted": categories})
 
 
 def find_predictions(run: LoggedRun, split: str) -> Path | None:

@@ -122,15 +122,15 @@ def keys_of(columns: Iterable[Iterable[str]]) -> list[str]:
     return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
 
 
-def digest(keys: Sequence[str | None]) -> str | None:
+def digest(keys: Sequence[str | None] | None) -> str | None:
     """One key for examples in this order, as in an audit; None if the key of one is not known."""
-    known = [key for key in keys if key is not None]
-    return keys_of([["\n".join(known)]])[0] if known and len(known) == len(keys) else None
+    known = [key for key in keys or () if key is not None]
+    return keys_of([["\n".join(known)]])[0] if known and len(known) == len(keys or ()) else None
 
 
-def may_be_same(keys: Iterable[str | None], others: Iterable[str | None]) -> bool:
+def may_be_same(keys: Iterable[str | None] | None, others: Iterable[str | None] | None) -> bool:
     """Whether examples in this order can be the same: nowhere do two known keys differ."""
-    return not any(one and other and one != other for one, other in zip(keys, others, strict=False))
+    return not any(a and b and a != b for a, b in zip(keys or (), others or (), strict=False))
 
 
 def from_outputs(

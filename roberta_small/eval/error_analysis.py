@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.statistics import wilson_interval
-from roberta_small.eval.origin import DataFolder
 from roberta_small.eval.report import most_confused
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
@@ -24,14 +23,6 @@ DATA_PLACEHOLDER = "/*DATA*/"
 LENGTH_GROUPS = 6
 CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
-
-
-def read_texts(data: DataFolder, split: str) -> list[str]:
-    """One text per example; the sentences of a pair are separated by a vertical bar.
-
-    Raises `UserError` as `DataFolder.columns`.
-    """
-    return [" | ".join(parts) for parts in zip(*data.columns(split), strict=True)]
 
 
 def page_data(

@@ -58,7 +58,7 @@ class SplitPredictions:
     """(N, K), as `Labels.outputs`."""
     source: Path
     """The checkpoint, or the prediction file if that was evaluated."""
-    keys: Sequence[str | None] = ()
+    keys: Sequence[str | None] | None = None
     """Of the examples, if their text is known (`common.predictions`)."""
 
 
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
 
     runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
-    texts, keys = error_texts(args, runs[0]) if args.errors else ([], None)
+    texts, keys = error_texts(args, runs[0]) if args.errors else ([], [])
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
     evaluated = aligned(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     if args.errors:
-        if not predictions.may_be_same(evaluated[0].keys, keys or ()):
+        if not predictions.may_be_same(evaluated[0].keys, keys):
             raise UserError(
                 f"{evaluated[0].source}: not of the texts of --errors; pass the data of them with --data"
             )
@@ -214,9 +214,7 @@ def predict(
         # The names are those of the data that are evaluated if the training data no longer exist.
         labels = replace(model.labels, classes=tuple(examples.classes))
         keys = (model.data if data is None else DataFolder.given(data)).keys(split)
-        evaluated.append(
-            SplitPredictions(run, labels, examples.labels, outputs_NK, run.checkpoint, keys or ())
-        )
+        evaluated.append(SplitPredictions(run, labels, examples.labels, outputs_NK, run.checkpoint, keys))
         if write:
             found = predictions.from_outputs(labels, outputs_NK, examples.labels)
             predictions.write(run.folder / predictions.file_name(split), found, keys)
@@ -240,15 +238,17 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str], list[str] | None]:
-    """Text and keys of the split, for --errors; `UserError` without text or unless a text has one class."""
-    from roberta_small.eval.error_analysis import read_texts
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str], list[str]]:
+    """The texts of the split for --errors, those of a pair with a vertical bar between them, and their keys.
 
+    Raises `UserError` as `DataFolder.columns`, and unless an example has one class.
+    """
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    return read_texts(data, args.split), data.keys(args.split)
+    columns = data.columns(args.split)
+    return [" | ".join(parts) for parts in zip(*columns, strict=True)], predictions.keys_of(columns)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
@@ -274,13 +274,9 @@ def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
 
     def named(member: SplitPredictions) -> list[Any]:
         """The labels of each example, whatever the order of the classes."""
-        labels, targets = member.labels, member.targets
-        if not labels.kind.has_classes:
-            return targets.tolist()
-        names = np.array(labels.classes)
-        if labels.kind.exclusive:
-            return names[targets].tolist()
-        return [frozenset(names[row_K].tolist()) for row_K in targets]
+        found = predictions.from_outputs(member.labels, member.outputs, member.targets)
+        golds = (one.record()["gold"] for one in found)
+        return [sorted(gold) if isinstance(gold, list) else gold for gold in golds]
 
     first, found = evaluated[0], []
     leaders: dict[str, SplitPredictions] = {}

@@ -15,7 +15,6 @@ from roberta_small.analysis.features.seeds import AT, left_out_notes
 from roberta_small.analysis.predictions import BOOTSTRAP, compare_predictions
 from roberta_small.analysis.published import reference_table
 from roberta_small.analysis.query import Query, Study
-from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import BEST
 from roberta_small.analysis.selection import Selection, select
 from roberta_small.common.errors import UserError, enumerate_some
@@ -47,12 +46,6 @@ def compare_selected(source: str, query: Query, pattern: str | None = None) -> t
 
     Raises `UserError` as `select`, and if there is nothing to compare.
     """
-    if not (query.groups or query.exclude or query.baseline or query.pairs or query.reference):
-        known = list(dict.fromkeys(run.group for run in find_runs(source, pattern)))
-        raise UserError(
-            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or "
-            f"both; {source} contains {enumerate_some(known, 20)}"
-        )
     selection = select(source, query, pattern=pattern, folders=True)
     study = selection.study
     pairs = pairs_of(study)
@@ -69,6 +62,11 @@ def pairs_of(study: Study) -> Sequence[tuple[str, str]]:
         raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
     if query.pairs:
         return query.pairs
+    if not (query.groups or query.exclude or query.baseline or query.reference):
+        raise UserError(
+            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or "
+            f"both; there are {enumerate_some(study.known, 20)}"
+        )
     if query.groups:
         groups = study.ordered(name for name in query.groups if name not in query.exclude)
     else:

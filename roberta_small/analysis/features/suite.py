@@ -53,8 +53,6 @@ WIDTH_INCHES = 6.4
 GAP = 0.5
 """Space between two data sets, in lines; each group of a data set has a line."""
 LINE_INCHES = 0.2
-OF_ONE = ("at", "reference", "test_size", "audit", "duplicates", "chance")
-"""The options that apply to a single data set."""
 
 
 def find_data_sets(words: Iterable[str]) -> dict[str, str]:
@@ -129,14 +127,12 @@ def compare(sources: Sequence[str], query: Query, pattern: str | None = None) ->
     Raises `UserError` as `read_suite`, and if there is nothing to compare.
     """
     suite = read_suite(sources, query, pattern)
-    study, pairs = suite.study, pairs_of(suite.study)
-    if not pairs:
-        raise UserError(f"compare: give two groups (--groups A B) of {enumerate_some(study.known, 20)}")
+    study, metric = suite.study, suite.study.metric
     data = compare_groups(
-        suite.values, pairs=pairs, pairing=query.pairing, detect=study.difference, lower=study.lower,
-        metric=study.metric,
+        suite.values, pairs=pairs_of(study), pairing=query.pairing, detect=study.difference,
+        lower=study.lower, metric=metric,
     )  # fmt: skip
-    return study, [comparison_table(data, study, left_out=suite.diverged), plan_table(data, study.metric)]
+    return study, [comparison_table(data, study, left_out=suite.diverged), plan_table(data, metric)]
 
 
 def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -> Suite:
@@ -145,7 +141,8 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
     Prints a summary of the runs on standard error. Raises `UserError` as `find_data_sets` and, with the name
     of the data set, as `select`; also if the data sets would be reported on different splits.
     """
-    if given := [OPTIONS[name]["flag"] for name in OF_ONE if name in query.options]:
+    of_one = {"at", "reference", "test_size", "audit", "duplicates", "chance"}
+    if given := [OPTIONS[name]["flag"] for name in query.options if name in of_one]:
         raise UserError(f"{', '.join(given)}: for a single data set; omit it, or give the runs of one")
     paths = find_data_sets(words)
     found: dict[str, list[LoggedRun]] = {}

@@ -75,7 +75,7 @@ class Metric:
     digits: int = 4
     """Decimals in tables and figures."""
     limits: tuple[float, float] = (-math.inf, math.inf)
-    """Smallest and largest possible value; 0 and 100 for percentages."""
+    """Smallest and largest possible value."""
     from_confusion: FromConfusion | None = None
     """(..., K, K) counts or sums of weights, rows true classes, columns predicted ones -> (...); 0 where
     undefined, such as for an empty matrix, without a warning. For one class per text."""
@@ -106,8 +106,6 @@ class Metric:
                 "from_predictions"
             )
         object.__setattr__(self, "kind", given[0] if given else self.kind)
-        if self.unit == "%":
-            object.__setattr__(self, "limits", (0.0, 100.0))
         if self.kind not in KINDS:
             raise ValueError(f"metric {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
 
@@ -221,9 +219,9 @@ def limits(name: str, *, difference: bool = False) -> tuple[float, float]:
 
 
 def cut(low: float, high: float, name: str, *means: float) -> tuple[float, float]:
-    """The part of an interval within `limits`: of a mean, or of the difference of two `means`.
+    """The part of the interval of a mean, or of the difference of two `means`, within `limits`.
 
-    An interval around values that the metric cannot have, such as a macro-F1 logged in percent, is not cut.
+    It is not cut around values that the metric cannot have, such as a macro-F1 logged in percent.
     """
     least, most = limits(name)
     if not all(least <= mean <= most for mean in means or [(low + high) / 2]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -168,7 +167,7 @@ def _add(name: str, heading: str, description: str, *, higher_is_better: bool = 
 
 
 FRACTION, CORRELATION = {"limits": (0.0, 1.0)}, {"limits": (-1.0, 1.0)}
-PERCENT: dict[str, Any] = {"unit": "%", "digits": 2}
+PERCENT: dict[str, Any] = {"unit": "%", "digits": 2, "limits": (0.0, 100.0)}
 MACRO = "macro-F1", "mean F1 of the classes that occur or are predicted"
 
 _add("accuracy", "", "percent", from_confusion=accuracy, **PERCENT)
@@ -190,4 +189,4 @@ _add("pearson", "Pearson", about, from_moments=pearson, **CORRELATION)
 about = "Spearman correlation; equal values have their mean rank"
 _add("spearman", "Spearman", about, from_predictions=spearman, kind=REGRESSION, **CORRELATION)
 about = "root of the mean squared error, in the unit of the labels"
-_add("rmse", "RMSE", about, higher_is_better=False, from_moments=rmse, limits=(0.0, math.inf))
+_add("rmse", "RMSE", about, higher_is_better=False, from_moments=rmse, limits=(0.0, float("inf")))

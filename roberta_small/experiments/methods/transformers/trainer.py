@@ -124,8 +124,7 @@ class ClassifierTrainer(Trainer):
         self.recipe, self.labels = recipe, task.labels
         self.run_folder, self.save_best = run, save_best
         self.subsets = {name: read_sentences(task, name) for name in cfg.dataset.valid_subset.split(",")}
-        data = DataFolder.given(cfg.task.data)
-        self.keys = {name: data.keys(name) for name in self.subsets}
+        self.texts = DataFolder.given(cfg.task.data)
         self.metric: str = cfg.checkpoint.best_checkpoint_metric
         self.maximize: bool = cfg.checkpoint.maximize_best_checkpoint_metric
         self.log_of_run = RunLog(run / TENSORBOARD)
@@ -222,7 +221,8 @@ class ClassifierTrainer(Trainer):
                 write_thresholds(self.run_folder, thresholds)
             for name, outputs_NK in outputs.items():
                 rows = predictions.from_outputs(labels, outputs_NK, self.subsets[name].targets)
-                predictions.write(self.run_folder / predictions.file_name(name), rows, self.keys[name])
+                path = self.run_folder / predictions.file_name(name)
+                predictions.write(path, rows, self.texts.keys(name))
         self.state.log_history.append({SCORE: now, "step": step})
         if self.has_stopped(self.state):
             logger.info("early stop: no better score in %d validations", self.recipe.cfg.checkpoint.patience)
