@@ -236,9 +236,8 @@ def _tables(options: argparse.Namespace) -> None:
         }
         tables: dict[str, Table] = {}  # each once, also if it is named beside its feature
         for name, feature in found.items():
-            one = computed[feature]
-            if options.table and name in feature.tables:  # "suite" is a feature and its first table
-                one = one.only([name])
+            alone = options.table and name in feature.tables  # "suite" is a feature and its first table
+            one = computed[feature].only([name]) if alone else computed[feature]
             for table in present(one.tables, selection.study, one.values):
                 tables.setdefault(table.name, table)
         _show(list(tables.values()), options.format, options.out)

@@ -133,32 +133,27 @@ def compare_predictions(predictions: pd.DataFrame, a: str, b: str) -> pd.DataFra
     """
     rows: list[dict[str, object]] = []
     differences, p_values = [], []
-    pairs = _pair_seeds(predictions, (a, b))
+    if not (pairs := _pair_seeds(predictions, (a, b))):
+        return pd.DataFrame()
     runs = dict.fromkeys(run for seeds in pairs.values() for run in zip((a, b), seeds, strict=True))
-    correct = _aligned(predictions, list(runs)) if runs else {}
+    correct = _aligned(predictions, list(runs))
     for run_seed, seeds in pairs.items():
         correct_a, correct_b = correct[a, seeds[0]], correct[b, seeds[1]]
         only_a, only_b, p = mcnemar(correct_a, correct_b)
         differences.append(correct_a.astype(float) - correct_b)
         p_values.append(p)
         rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
-    if not rows:
-        return pd.DataFrame()
     rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, holm(p_values), strict=True)]
     if len(rows) > 1:
         rows.append({"seed": "mean"})
         differences.append(np.mean(differences, axis=0))
     for row, difference in zip(rows, differences, strict=True):
         (low, high), method = examples_interval(100 * difference)
-        row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
-        row["interval"] = method
-    columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
-    if any(row["interval"] == WILSON for row in rows):
-        columns.append("interval")
-    frame = pd.DataFrame(rows).reindex(columns=columns).astype({"only_a": "Int64", "only_b": "Int64"})
-    frame.insert(0, "a", a)
-    frame.insert(1, "b", b)
-    return frame
+        row |= {"a": a, "b": b, "n": len(difference), "difference": 100 * difference.mean()}
+        row |= {"low": low, "high": high, "interval": method}
+    columns = ["a", "b", "seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference"]
+    columns += ["low", "high", *(["interval"] if any(row["interval"] == WILSON for row in rows) else [])]
+    return pd.DataFrame(rows).reindex(columns=columns).astype({"only_a": "Int64", "only_b": "Int64"})
 
 
 def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple[int, int, float]:
