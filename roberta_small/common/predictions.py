@@ -130,7 +130,8 @@ def digest(keys: Sequence[str | None] | None) -> str | None:
 
 def may_be_same(keys: Iterable[str | None] | None, others: Iterable[str | None] | None) -> bool:
     """Whether examples in this order can be the same: nowhere do two known keys differ."""
-    return not any(a and b and a != b for a, b in zip(keys or (), others or (), strict=False))
+    both = zip([] if keys is None else keys, [] if others is None else others, strict=False)
+    return not any(one and other and one != other for one, other in both)
 
 
 def from_outputs(
@@ -236,9 +237,9 @@ class _Validator:
         kind_keys: tuple[str, ...] = ("value",) if "value" in record else ("probabilities",)
         kind_keys += ("thresholds",) if "thresholds" in record else ()
         self.keys = self.keys or kind_keys
-        for key in ("index", "gold", *self.keys):
-            if key not in record:
-                raise self.error(number, f"key '{key}' is missing")
+        for name in ("index", "gold", *self.keys):
+            if name not in record:
+                raise self.error(number, f"key '{name}' is missing")
         if kind_keys != self.keys:
             raise self.error(number, f"{' and '.join(kind_keys)}, but {' and '.join(self.keys)} on line 1")
         index = record["index"]

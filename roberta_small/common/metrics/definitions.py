@@ -166,7 +166,8 @@ def _add(name: str, heading: str, description: str, *, higher_is_better: bool = 
     )
 
 
-FRACTION, CORRELATION = {"limits": (0.0, 1.0)}, {"limits": (-1.0, 1.0)}
+FRACTION: dict[str, Any] = {"limits": (0.0, 1.0)}
+CORRELATION: dict[str, Any] = {"limits": (-1.0, 1.0)}
 PERCENT: dict[str, Any] = {"unit": "%", "digits": 2, "limits": (0.0, 100.0)}
 MACRO = "macro-F1", "mean F1 of the classes that occur or are predicted"
 
