@@ -4,7 +4,7 @@ Frame of predictions, one row for each run and labelled example:
 
     group, arm, init, seed      group is arm/init
     index                       0-based line of the split
-    key                         of its text, or None (`common.predictions`)
+    key                         of its text, empty if it is not known (`common.predictions`)
     label, predicted            true and predicted class, categorical
     confidence                  probability of the predicted class
     correct                     bool
@@ -64,7 +64,7 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
         for one in labelled:
             name = one.predicted
             end = one.true_class, name, one.probabilities[name], name == one.true_class
-            rows.append((*names, one.index, one.key, *end))
+            rows.append((*names, one.index, one.key or "", *end))
     if others:
         logger.warning(
             "%s: not used here: accuracy by example, confusion matrices and reliability are for one class "
@@ -226,7 +226,7 @@ def _aligned(
     frames = [
         predictions[(predictions["group"] == group) & (predictions["seed"] == seed)] for group, seed in runs
     ]
-    keyed = [frame["key"].notna().all() for frame in frames]
+    keyed = [(frame["key"] != "").all() for frame in frames]
     identity = ["key", "label"] if all(keyed) else ["index", "label"]
     frames = [frame.astype({"label": str}).sort_values([*identity, "index"]) for frame in frames]
     reference = keyed.index(True) if any(keyed) else 0

@@ -124,7 +124,7 @@ def keys_of(columns: Iterable[Iterable[str]]) -> list[str]:
 
 def digest(keys: Sequence[str | None] | None) -> str | None:
     """One key for examples in this order, as in an audit; None if the key of one is not known."""
-    known = [key for key in keys or () if key is not None]
+    known = [key for key in keys or () if key]
     return keys_of([["\n".join(known)]])[0] if known and len(known) == len(keys or ()) else None
 
 

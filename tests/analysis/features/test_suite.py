@@ -224,23 +224,27 @@ def test_one_table_of_a_suite_is_csv(suite, capsys):
 
 
 def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
-    for seed, value in enumerate((84.0, 86.0, 88.0), start=1):
-        write_run("runs/packages", "pretrained", seed, [70.0], [value])
+    of = {
+        "pretrained": {"books": [71.0, 72.0, 73.0], "packages": [31.0, 32.0, 33.0]},
+        "other": {"books": [71.0, 72.5, 73.0], "packages": [84.0, 86.0, 88.0]},
+    }
+    random = {"books": [62.0, 64.0, 66.0], "packages": [51.0] * 3}
+    for name, values in of["other"].items():
+        for seed, value in enumerate(values, start=1):
+            write_run(f"runs/{name}", "other", seed, [70.0], [value])
     assert main(["compare", "runs", "--baseline", "fairseq/random", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["comparison"]["rows"]
-    found = {(row["at"], row["a"]): row for row in rows}
-    assert len(found) == 4
-    tested = [found[name, "fairseq/pretrained"] for name in ("books", "packages")]
-    books, packages = ([71.0, 72.0, 73.0], [62.0, 64.0, 66.0]), ([84.0, 86.0, 88.0], [51.0] * 3)
-    p = [ttest_rel(*values).pvalue for values in (books, packages)]
+    found = {(row["a"].removeprefix("fairseq/"), row["at"]): row for row in rows}
+    assert found["hf/random", "packages"]["p_t"] is None  # no run
+    p = [ttest_rel(values[name], random[name]).pvalue for values in of.values() for name in random]
+    tested = [found[init, name] for init in of for name in random]
     assert [row["p_t"] for row in tested] == pytest.approx(p, rel=1e-4)
     corrected = multipletests(p, method="holm")[1]
     assert [row["p_t_holm"] for row in tested] == pytest.approx(corrected, rel=1e-4)
-    assert found["packages", "hf/random"]["p_t"] is None  # no run
     _, out, _ = run(capsys, suite, "--baseline", "fairseq/random", "--table", "suite")
-    cells = next(line for line in out.splitlines() if "pretrained" in line).split("|")
-    marks = [sum(one <= level for level in (0.05, 0.01, 0.001)) for one in corrected]
-    assert [cell.count("*") for cell in cells[3:5]] == marks
+    lines = {init: next(line for line in out.splitlines() if f" {init} " in line) for init in of}
+    marks = [cell.count("*") for init in of for cell in lines[init].split("|")[3:5]]
+    assert marks == [sum(one <= level for level in (0.05, 0.01, 0.001)) for one in corrected]
 
 
 @pytest.mark.parametrize(
