@@ -16,9 +16,9 @@ from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.error_analysis import accuracy_by_length, page_data, render
+from roberta_small.eval.error_analysis import accuracy_by_length, page_data, read_texts, render
 from roberta_small.eval.evaluate import error_texts
-from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
@@ -135,6 +135,8 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
     assert main([*command, "--data", str(tmp_path / "data")]) == 0
     assert "elsewhere 30" in page.read_text("utf-8")
     page.unlink()
+    with pytest.raises(UserError, match="text of valid"):
+        read_texts(DataFolder.given(tmp_path / "data"), "valid")
     text.write_text(text.read_text().replace("30", "31"))
     assert main([*command, "--data", str(tmp_path / "data")]) == 1
     assert "test.input0" in capsys.readouterr().err

@@ -15,9 +15,12 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
-from roberta_small.eval import SentenceClassifier
+from roberta_small.eval import Ensemble, SentenceClassifier
+from roberta_small.eval.__main__ import build_parser as evaluate_parser
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.eval.model import open_model
+from roberta_small.eval.serve import load
+from roberta_small.eval.serve.models import ENSEMBLE, Models
 from roberta_small.export import onnx as to_onnx
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers.folder import load_folder
@@ -132,6 +135,26 @@ def test_the_file_is_served_without_torch_and_fairseq(exported, trained):
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     (wanted,) = SentenceClassifier.from_run(trained[1]).predict(["un livre"])
     assert json.loads(done.stdout)["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+
+
+def test_a_run_and_its_file_are_no_ensemble(exported, trained, tmp_path, capsys):
+    run, files = trained[1], [exported / "fp32.onnx", exported / "int8.onnx"]
+    other = shutil.copytree(run, tmp_path / "seed2")
+    state = torch.load(other / "checkpoint_best.pt", weights_only=False)
+    torch.save(state | {"copy": 2}, other / "checkpoint_best.pt")  # another checkpoint
+    for paths in ([run, files[0]], files, [run, other, *files]):
+        args = evaluate_parser().parse_args(["serve", *map(str, paths)])
+        with contextlib.closing(Models(load(args.runs, args), max_tokens=99, max_waiting=9)) as models:
+            members = models.infos[ENSEMBLE].members if ENSEMBLE in models.infos else None
+            assert len(models.infos) == len(paths) + (members is not None)
+        error = capsys.readouterr().err
+        if other not in paths:
+            assert members is None
+            assert str(files[0]) in error
+            with pytest.raises(UserError, match=str(files[0])):
+                Ensemble([SentenceClassifier.from_run(path) for path in paths])
+    assert len(members) == 2
+    assert not any(name.endswith(".onnx") for name in members)
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,9 @@ class Worker:
         """
         job = _Job(texts, explain)
         with self._changed:
-            waiting = sum(len(one.texts) for one in self._unfinished())
-            if waiting + len(texts) > self._max_waiting:
+            if self.waiting + len(texts) > self._max_waiting:
                 raise QueueFullError(
-                    f"{len(texts)} more texts, but the model has {waiting} unfinished ones, at most "
+                    f"{len(texts)} more texts, but the model has {self.waiting} unfinished ones, at most "
                     f"{self._max_waiting}"
                 )
             self._jobs.append(job)
@@ -103,6 +102,11 @@ class Worker:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        """The number of unfinished texts."""
+        return sum(len(one.texts) for one in self._unfinished())
 
     def _unfinished(self) -> list[_Job]:
         return [job for job in self._jobs if not job.future.done()]
