@@ -87,11 +87,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         metavar="SECONDS",
         help="time of a request; after it, the answer is status 504 (default: %(default)g)",
     )
-    parser.add_argument(
-        "--access-log",
-        action="store_true",
-        help="print time, client, path, status and seconds of each request",
-    )
+    parser.add_argument("--access-log", action="store_true", help="print a line for each request")
     add_checkpoint_files(parser)
     add_computation(parser)
     parser.set_defaults(run=run)
@@ -135,8 +131,8 @@ def run(args: argparse.Namespace) -> None:
             print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
         with contextlib.suppress(KeyboardInterrupt):
             print(f"{url_of(listener)}  (Ctrl-C ends)", flush=True)
-            server = new_server(models, limits, local_hosts(listener), log=args.access_log)
-            server.run(sockets=[listener])
+            hosts = local_hosts(listener)
+            new_server(models, limits, hosts, log=args.access_log).run(sockets=[listener])
         print("ended", file=sys.stderr)
 
 

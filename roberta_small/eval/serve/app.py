@@ -43,70 +43,14 @@ DESCRIPTION = """Classifies texts with trained models.
 limits of a request. Every error of a request has the form `{"error": "message"}`."""
 
 
-class Watch:
-    """The application as the server calls it: refuses other hosts, and counts and logs requests.
-
-    `hosts` are the accepted names of the header Host, without any all of them; `log` prints each request.
-    """
-
-    def __init__(self, app: FastAPI, models: Models, hosts: Sequence[str], *, log: bool) -> None:
-        self.app, self.models, self.hosts, self.log = app, models, hosts, log
-        self.counts: defaultdict[str, float] = defaultdict(float)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; HEAD as GET, because the server leaves out the body."""
-        start, status = time.perf_counter(), 500
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        app: ASGIApp = self.app
-        host = re.sub(r":\d*$", "", Headers(scope=scope).get("host", "").lower())
-        if self.hosts and host not in self.hosts:
-            address = f"http://{self.hosts[0]}:{scope['server'][1]}/"
-            message = f"Host {host[:60]!r}: not an address of this machine; use {address}"
-            app = JSONResponse({"error": message}, 400)
-        try:
-            await app(dict(scope, method=scope["method"].replace("HEAD", "GET")), receive, noted)
-        finally:
-            seconds = time.perf_counter() - start
-            known = scope["path"] in {getattr(route, "path", None) for route in self.app.routes}
-            labels = f'{{path="{scope["path"] if known else "other"}",status="{status}"}}'
-            self.counts[f"requests_total{labels}"] += 1
-            self.counts[f"request_seconds_total{labels}"] += seconds
-            if self.log:
-                now, client = time.strftime("%Y-%m-%dT%H:%M:%S%z"), (scope["client"] or "-")[0]
-                print(
-                    now, client, scope["method"], quote(scope["path"]), status, f"{seconds:.3f}", flush=True
-                )
-
-    def metrics(self) -> str:
-        """The counters in Prometheus' text format."""
-        for name, worker in self.models.workers.items():
-            self.counts[f"waiting_texts{label(name)}"] = worker.waiting
-        lines = []
-        for sample, value in sorted(self.counts.items()):
-            family, kind = sample.partition("{")[0], "counter" if "_total{" in sample else "gauge"
-            lines += [f"# TYPE roberta_small_{family} {kind}", f"roberta_small_{sample} {value}"]
-        return "\n".join([*dict.fromkeys(lines), ""])
-
-
-def label(model: str) -> str:
-    """The label of a model in the metrics."""
-    return f"{{model={json.dumps(model, ensure_ascii=False)}}}"
-
-
-def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log: bool = False) -> Watch:
-    """The application; arguments as for `Watch`."""
+def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log: bool = False) -> ASGIApp:
+    """The application; `hosts` are the accepted names of the header Host, without any all of them."""
     app = FastAPI(
         title="roberta-small serve",
         version=metadata.version(DISTRIBUTION),
         description=DESCRIPTION,
         redoc_url=None,
     )
-    watch = Watch(app, models, hosts, log=log)
     html = PAGE.read_text(encoding="utf-8")
     # The page loads nothing and connects to its own server only.
     script = html.partition("<script>")[2].partition("</script>")[0]
@@ -139,11 +83,6 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log
         infos = list(models.infos.values())
         return Version(version=app.version, models=infos, default=models.default, limits=limits)
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        """Requests, their seconds, texts and waiting texts, in Prometheus' text format."""
-        return PlainTextResponse(watch.metrics(), media_type="text/plain; version=0.0.4")
-
     body: dict[str, Any] = {"content": {"application/json": {"schema": Query.model_json_schema()}}}
 
     @app.post(
@@ -167,9 +106,7 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log
         try:
             await asyncio.wait({computed, gone}, timeout=end - clock(), return_when=asyncio.FIRST_COMPLETED)
             if computed.done():
-                found = Predictions(model=info.name, predictions=computed.result())
-                watch.counts[f"texts_total{label(info.name)}"] += len(texts)
-                return found
+                return Predictions(model=info.name, predictions=computed.result())
         except UserError as error:  # a text that the model cannot read
             raise HTTPException(422, str(error)) from None
         except QueueFullError as error:
@@ -185,7 +122,56 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log
             504, f"no result within {limits.seconds:g} s (--timeout); send fewer texts, or later"
         )
 
-    return watch
+    return watched(app, models, hosts, log=log)
+
+
+def watched(app: FastAPI, models: Models, hosts: Sequence[str], *, log: bool) -> ASGIApp:
+    """The application with /metrics, which refuses other hosts and answers HEAD as GET, without the body.
+
+    `log` prints each request.
+    """
+    counts: defaultdict[str, float] = defaultdict(float)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Requests, their seconds, predicted and waiting texts, in Prometheus' text format."""
+        for name, worker in models.workers.items():
+            label = f"{{model={json.dumps(name, ensure_ascii=False)}}}"
+            counts[f"texts_total{label}"], counts[f"waiting_texts{label}"] = worker.finished, worker.waiting
+        lines = []
+        for sample, value in sorted(counts.items()):
+            family, kind = sample.partition("{")[0], "counter" if "_total{" in sample else "gauge"
+            lines += [f"# TYPE roberta_small_{family} {kind}", f"roberta_small_{sample} {value}"]
+        content = "\n".join([*dict.fromkeys(lines), ""])
+        return PlainTextResponse(content, media_type="text/plain; version=0.0.4")
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        start, status, path = time.perf_counter(), 500, scope["path"]
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        handler: ASGIApp = app
+        host = re.sub(r":\d*$", "", Headers(scope=scope).get("host", "").lower())
+        if hosts and host not in hosts:
+            address = f"http://{hosts[0]}:{scope['server'][1]}/"
+            message = f"Host {host[:60]!r}: not an address of this machine; use {address}"
+            handler = JSONResponse({"error": message}, 400)
+        try:
+            await handler(dict(scope, method=scope["method"].replace("HEAD", "GET")), receive, noted)
+        finally:
+            seconds = time.perf_counter() - start
+            known = path in {getattr(route, "path", None) for route in app.routes}
+            labels = f'{{path="{path if known else "other"}",status="{status}"}}'
+            counts[f"requests_total{labels}"] += 1
+            counts[f"request_seconds_total{labels}"] += seconds
+            if log:
+                now, client = time.strftime("%Y-%m-%dT%H:%M:%S%z"), (scope["client"] or "-")[0]
+                print(now, client, scope["method"], quote(path), status, f"{seconds:.3f}", flush=True)
+
+    return handle
 
 
 async def read_query(request: Request, limits: Limits, end: float) -> Query:

@@ -72,6 +72,7 @@ class Worker:
         self._max_waiting = max_waiting
         self._turns = turns
         self._jobs: list[_Job] = []
+        self.finished = 0  # texts of answered requests
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=f"model {classifier.model.run.name}")
@@ -129,6 +130,7 @@ class Worker:
                         continue
                     if job.future.set_running_or_notify_cancel():
                         found = Classified(self.classifier.labels.outputs(np.stack(job.logits)), job.encoded)
+                        self.finished += len(job.texts)
                         job.future.set_result(Result(found, job.words if job.explain else None))
 
     def _classify_batch(self, jobs: Sequence[_Job]) -> None:
