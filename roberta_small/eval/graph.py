@@ -90,7 +90,7 @@ class Metadata:
                 base64.b64decode(found["sentencepiece"], validate=True),
                 found["dictionary"],
                 base64.b64decode(found.get("tokenizer", ""), validate=True),
-                found.get("checkpoint", ""),
+                checkpoint=found.get("checkpoint", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: malformed metadata ({error}); {AGAIN} again") from None

@@ -161,6 +161,7 @@ def test_a_run_and_its_file_are_no_ensemble(exported, trained, tmp_path, capsys)
     ("words", "facts"),
     [
         (["predict", "un texte", "--explain"], ["--explain", "fp32.onnx"]),
+        (["predict", "--ensemble", "--checkpoint", "run"], ["--ensemble", "fp32.onnx"]),
         (["predict", "un texte", "--precision", "bf16"], ["--precision", "fp32.onnx"]),
         (["predict", "un texte", "--dict", "dict.txt"], ["--dict", "fp32.onnx"]),
         (["evaluate"], ["fp32.onnx", "predict"]),

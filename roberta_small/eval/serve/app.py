@@ -198,21 +198,19 @@ async def read_query(request: Request, limits: Limits, end: float) -> Query:
         message = f"body: {size} bytes, at most {limits.bytes} (--max-bytes); send several requests"
         raise HTTPException(413, message)
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"body: not JSON ({error})") from None
-    try:
-        return Query.model_validate(content)
+        return Query.model_validate(json.loads(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         parts = (f"[{part}]" if isinstance(part, int) else f".{part[:60]}" for part in first["loc"])
         where, fields = "".join(parts)[1:] or "body", Query.model_fields
         reason = first["msg"].removeprefix("Value error, ")
-        if not isinstance(content, dict):
+        if first["type"] == "model_type":
             reason = "not an object"
         if first["type"] == "extra_forbidden":
             reason = f"no such field{nearest(where, fields) or '; there are ' + ', '.join(fields)}"
         raise HTTPException(422, f"{where}: {reason}") from None
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"body: not JSON ({error})") from None
 
 
 def choose_model(models: Models, query: Query) -> ModelInfo:

@@ -438,9 +438,10 @@ def test_the_policy_of_the_page_allows_no_other_address(server):
     assert not re.search(rb"https?://", page)
 
 
-def test_other_machines_may_use_any_name(classifier, monkeypatch):
-    monkeypatch.setattr("tests.support.servers.local_hosts", lambda listener: [])
+@pytest.mark.parametrize(("hosts", "host"), [([], "example.org"), (["[::1]"], "[::1]:8000")])
+def test_other_machines_may_use_any_name(classifier, monkeypatch, hosts, host):
+    monkeypatch.setattr("tests.support.servers.local_hosts", lambda listener: hosts)
     with serving(classifier) as server:
         body = json.dumps({"text": "un"})
-        response, _ = request(server, "POST", "/predict", body, JSON | {"Host": "example.org"})
+        response, _ = request(server, "POST", "/predict", body, JSON | {"Host": host})
     assert response.status == 200

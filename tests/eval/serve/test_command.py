@@ -38,7 +38,7 @@ sys.exit(code)
 @pytest.mark.usefixtures("fast_processes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, number):
-    command = [sys.executable, "-c", SLOW, "serve", str(trained.run), "--port", "0"]
+    command = [sys.executable, "-c", SLOW, "serve", str(trained.run), "--port", "0", "--access-log"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (
         subprocess.Popen(command, **pipes, preexec_fn=restore_defaults) as process,
@@ -56,7 +56,7 @@ def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, numbe
     assert response.status == 200
     assert answer["predictions"][0]["label"]
     assert process.returncode == 0
-    assert output == "False\n"
+    assert re.fullmatch(r"\S+ 127\.0\.0\.1 POST /predict 200 [\d.]+\nFalse\n", output)
     assert "Traceback" not in errors
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
