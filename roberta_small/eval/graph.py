@@ -21,7 +21,7 @@ from roberta_small.common.files import sha256
 from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.base import Model
-from roberta_small.eval.texts import Ids, InputFormat, logits_of
+from roberta_small.eval.texts import Compute, Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD
 from roberta_small.preprocess.tokenization.encoder import Encoder, parse_model
@@ -184,10 +184,15 @@ class GraphModel(Model):
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-
-        def compute(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
-            feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
-            return self.session.run([OUTPUT], feed)[0]
-
-        max_tokens = self.given.max_tokens or CPU.prediction_tokens
+        compute, max_tokens = computation(self.session), self.given.max_tokens or CPU.prediction_tokens
         return logits_of(rows, compute, self.labels.size, max_tokens=max_tokens, progress=progress)
+
+
+def computation(session: Any) -> Compute:
+    """The function of a graph that is open in ONNX Runtime."""
+
+    def compute(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
+        return session.run([OUTPUT], feed)[0]
+
+    return compute
