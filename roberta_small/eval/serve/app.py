@@ -207,7 +207,7 @@ async def read_query(request: Request, limits: Limits, end: float) -> Query:
         if first["type"] == "model_type":
             reason = "not an object"
         if first["type"] == "extra_forbidden":
-            reason = f"no such field{nearest(where, fields) or '; there are ' + ', '.join(fields)}"
+            reason = f"no such field{nearest(where.lower(), fields) or '; there are ' + ', '.join(fields)}"
         raise HTTPException(422, f"{where}: {reason}") from None
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"body: not JSON ({error})") from None

@@ -218,6 +218,7 @@ LARGE = json.dumps({"text": "u" * LIMITS["bytes"]})
         ("{}", JSON, 422, ["text", "texts"]),
         ('{"text": "un", "texts": ["un"]}', JSON, 422, ["text", "texts"]),
         ('{"txt": "un"}', JSON, 422, ["txt", "mean text?"]),
+        ('{"TEXT": "un"}', JSON, 422, ["TEXT: ", "mean text?"]),
         ('{"x": 1, "y": 2}', JSON, 422, ["x: ", "texts, model, explain"]),
         (json.dumps({"x" * 999: 1}), JSON, 422, ["x" * 60]),
         ('{"text": 5}', JSON, 422, ["text: ", "two strings"]),
