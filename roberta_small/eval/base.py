@@ -95,6 +95,11 @@ class Model:
     """The file of the model, and its run."""
     given: Given = Given()
 
+    @cached_property
+    def origin(self) -> str:
+        """SHA-256 of the checkpoint; that of an ONNX file is recorded in it."""
+        return sha256(self.run.checkpoint)
+
     def load(self) -> object:
         """Read the file of the model and return its content, which is kept; errors as for `open_model`."""
         return self.precision  # which the checkpoint may record

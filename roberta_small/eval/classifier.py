@@ -21,7 +21,7 @@ from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import AnyPrediction, from_outputs
 from roberta_small.eval.base import Model
 from roberta_small.eval.model import open_model
-from roberta_small.eval.origin import MODELS, RunCheckpoint, find_runs
+from roberta_small.eval.origin import MODELS, RunCheckpoint, check_distinct, find_runs
 from roberta_small.eval.texts import Classified, EncodedTexts, Ids, InputFormat, Text, check_texts
 
 Path = str | os.PathLike[str]
@@ -84,9 +84,10 @@ class Ensemble:
     """
 
     def __init__(self, members: Sequence[SentenceClassifier]) -> None:
-        """Raises `UserError` for fewer than two members, and if classes, dictionary or data differ."""
+        """Raises `UserError` for fewer than two models, and if classes, dictionary or data differ."""
         if len(members) < 2:
             raise UserError("--ensemble: only one checkpoint; pass several with --checkpoint")
+        check_distinct((member.model.run.checkpoint, member.model.origin) for member in members)
         self.members = list(members)
         first = self.members[0]
         for member in self.members[1:]:

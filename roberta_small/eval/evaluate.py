@@ -30,7 +30,7 @@ from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import open_model
 from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
-from roberta_small.eval.origin import DataFolder, RunCheckpoint, find_runs
+from roberta_small.eval.origin import DataFolder, RunCheckpoint, check_distinct, find_runs
 from roberta_small.eval.precision import Precision, print_precisions
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ def _runs(args: argparse.Namespace) -> list[RunCheckpoint]:
             f"{folder}: {count} checkpoints specified, but --write-predictions writes one file per split; "
             "specify only one of them"
         )
+    check_distinct((run.checkpoint, f"{run.group} {sha256(run.checkpoint)}") for run in runs)
     return runs
 
 

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.base import Model
-from roberta_small.eval.texts import Ids, InputFormat, logits_of
+from roberta_small.eval.texts import Compute, Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD
 from roberta_small.preprocess.tokenization.encoder import Encoder, parse_model
@@ -51,6 +52,8 @@ class Metadata:
     """The content of its dict.txt."""
     tokenizer: bytes = b""
     """The files of the Transformers tokenizer (`TransformersEncoder.packed`)."""
+    checkpoint: str = ""
+    """SHA-256 of the checkpoint; empty in files of earlier versions."""
 
     def to_text(self) -> dict[str, str]:
         """The metadata of an ONNX graph, whose values are text."""
@@ -62,6 +65,7 @@ class Metadata:
             "sentencepiece": base64.b64encode(self.sentencepiece).decode("ascii"),
             "dictionary": self.dictionary,
             "tokenizer": base64.b64encode(self.tokenizer).decode("ascii"),
+            "checkpoint": self.checkpoint,
         }
 
     @classmethod
@@ -86,6 +90,7 @@ class Metadata:
                 base64.b64decode(found["sentencepiece"], validate=True),
                 found["dictionary"],
                 base64.b64decode(found.get("tokenizer", ""), validate=True),
+                checkpoint=found.get("checkpoint", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: malformed metadata ({error}); {AGAIN} again") from None
@@ -128,6 +133,11 @@ class GraphModel(Model):
     def metadata(self) -> Metadata:
         """What the file contains besides the network."""
         return Metadata.from_text(self.session.get_modelmeta().custom_metadata_map, self.run.checkpoint)
+
+    @cached_property
+    def origin(self) -> str:
+        """SHA-256 of the checkpoint that was exported, or of the file if that is not recorded."""
+        return self.metadata.checkpoint or sha256(self.run.checkpoint)
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -174,10 +184,15 @@ class GraphModel(Model):
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-
-        def compute(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
-            feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
-            return self.session.run([OUTPUT], feed)[0]
-
-        max_tokens = self.given.max_tokens or CPU.prediction_tokens
+        compute, max_tokens = computation(self.session), self.given.max_tokens or CPU.prediction_tokens
         return logits_of(rows, compute, self.labels.size, max_tokens=max_tokens, progress=progress)
+
+
+def computation(session: Any) -> Compute:
+    """The function of a graph that is open in ONNX Runtime."""
+
+    def compute(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
+        return session.run([OUTPUT], feed)[0]
+
+    return compute

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval.base import Model
+from roberta_small.eval.generate import Sampling
 from roberta_small.eval.model import open_model
 from roberta_small.eval.network import build_language_model, find_device
 from roberta_small.eval.precision import FP32
@@ -32,32 +33,6 @@ from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenization.encoder import Encoder
 
 BATCH = 32
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The distribution to sample from; the parameters apply in this order.
-
-    Attributes:
-        temperature: divisor of the logits; a value below 1 favors probable tokens.
-        top_k: sample only from the k most probable tokens; None for all.
-        top_p: sample only from the most probable tokens with a total probability of p (nucleus sampling,
-            Holtzman et al. 2020, section 3.1).
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise UserError(
-                f"--temperature {self.temperature:g}: must be above 0; for greedy decoding, omit --sample"
-            )
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p {self.top_p:g}: must be above 0 and at most 1")
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"--top-k {self.top_k}: must be at least 1")
 
 
 @dataclass(frozen=True)

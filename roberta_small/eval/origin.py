@@ -128,14 +128,20 @@ def find_runs(
     Raises `UserError` for a path without such a file and for a checkpoint given twice.
     """
     found = [one for path in paths for one in _find(archive.opened(path), files)]
-    seen: set[Path] = set()
-    for one in found:
-        if (resolved := one.checkpoint.resolve()) in seen:
-            raise UserError(f"{one.checkpoint}: specified twice; specify each checkpoint once")
-        seen.add(resolved)
+    check_distinct((one.checkpoint, str(one.checkpoint.resolve())) for one in found)
     if len({one.name for one in found}) < len(found):
         return [replace(one, named_by_path=True) for one in found]
     return found
+
+
+def check_distinct(models: Iterable[tuple[Path, str]]) -> None:
+    """Raise `UserError` if a model would count twice; given are files and what identifies their models."""
+    seen: dict[str, Path] = {}
+    for path, identity in models:
+        if (first := seen.setdefault(identity, path)) is not path:
+            raise UserError(
+                f"{path}: the same model as {first}, which would count twice; specify one of them"
+            )
 
 
 def _find(path: Path, names: Sequence[str]) -> list[RunCheckpoint]:

@@ -81,9 +81,7 @@ def measure(scored: TestSet, weights_DN: Array) -> dict[str, Array]:
     }
 
 
-def intervals(
-    scored: TestSet, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
-) -> dict[str, Interval]:
+def intervals(scored: TestSet, *, draws: int = DRAWS) -> dict[str, Interval]:
     """Each metric with its percentile bootstrap interval from `draws` resampled test sets.
 
     Resampled sets on which a metric is undefined are left out of its interval. If all predictions are right,
@@ -93,10 +91,10 @@ def intervals(
     count = scored.count
     values = {name: float(v[0]) for name, v in measure(scored, np.ones((1, count))).items()}
     drawn: dict[str, list[Array]] = {name: [] for name in values}
-    for weights_DN in bootstrap_weights(count, scored.cells, draws, seed):
+    for weights_DN in bootstrap_weights(count, scored.cells, draws, SEED):
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
-    tails = [50 * (1 - level), 50 * (1 + level)]
+    tails = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
     found = {}
     for name, value in values.items():
         value_D = np.concatenate(drawn[name])
@@ -106,7 +104,7 @@ def intervals(
         return found
     for name, one in found.items():
         if one.low == one.high and name in ACCURACIES:
-            low, high = wilson_interval(one.value / 100, count, level)
+            low, high = wilson_interval(one.value / 100, count, LEVEL)
             found[name] = Interval(one.value, 100 * low, 100 * high, wilson=True)
         elif one.low == one.high:
             found[name] = Interval(one.value, math.nan, math.nan)

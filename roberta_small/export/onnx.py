@@ -31,7 +31,7 @@ from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels, Targets
 from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.tables import markdown
-from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
+from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata, computation
 from roberta_small.eval.model import Model, open_model
 from roberta_small.eval.texts import Compute, logits_of
 from roberta_small.export.transformers.folder import output_names
@@ -55,7 +55,6 @@ TOLERANCE = 1e-4
 RANDOM_ROWS = 32
 MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""
-NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "root")
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,10 @@ class Classifier:
         model, tokenizer = self.model, self.model.tokenizer
         known = (model.labels, model.input_format, model.pairs, model.normalize_apostrophes)
         if isinstance(model.encoder, TransformersEncoder):
-            return Metadata(*known, tokenizer=model.encoder.packed())
+            return Metadata(*known, tokenizer=model.encoder.packed(), checkpoint=model.origin)
         assert tokenizer.model is not None
         dictionary = model.dictionary.read_text(encoding="utf-8")
-        return Metadata(*known, tokenizer.model.read_bytes(), dictionary)
+        return Metadata(*known, tokenizer.model.read_bytes(), dictionary, checkpoint=model.origin)
 
 
 def open_classifier(path: str | os.PathLike[str]) -> Classifier:
@@ -123,13 +122,13 @@ def export(
         return logits_of(rows, compute, size, max_tokens=CPU.prediction_tokens, progress=name)
 
     graph = to_onnx(classifier, metadata.to_text() if metadata else {})
-    logits = {TORCH: computed(TORCH, by_torch), "ONNX, fp32": computed("ONNX", Session(graph))}
+    logits = {TORCH: computed(TORCH, by_torch), "ONNX, fp32": computed("ONNX", opened(graph))}
     difference = largest_difference(logits["ONNX, fp32"], logits[TORCH])
     if not difference <= TOLERANCE:
         raise UserError(f"the graph's logits differ from torch's by {difference:.1e}; nothing was written")
     if int8:
         graph = to_int8(graph)
-        logits["ONNX, int8"] = computed("ONNX, int8", Session(graph))
+        logits["ONNX, int8"] = computed("ONNX, int8", opened(graph))
     return logits, graph.SerializeToString()
 
 
@@ -206,18 +205,10 @@ def to_int8(graph: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(path)
 
 
-class Session:
-    """An ONNX Runtime session of a graph, on the CPU."""
-
-    def __init__(self, graph: onnx.ModelProto) -> None:
-        self.session = onnxruntime.InferenceSession(
-            graph.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
-
-    def __call__(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(B, L) padded ids -> (B, K) logits."""
-        feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
-        return self.session.run([OUTPUT], feed)[0]
+def opened(graph: onnx.ModelProto) -> Compute:
+    """The function of a graph, on the CPU."""
+    providers = ["CPUExecutionProvider"]
+    return computation(onnxruntime.InferenceSession(graph.SerializeToString(), providers=providers))
 
 
 def example_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
@@ -230,13 +221,11 @@ def example_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
 @contextmanager
 def _silence() -> Iterator[None]:
     """Suppress warnings and log messages of the exporter and the quantizer."""
-    levels = {name: logging.getLogger(name).level for name in NOISY_LOGGERS}
-    for name in NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        logging.disable(before)

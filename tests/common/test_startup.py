@@ -122,6 +122,7 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
         "analysis --help",
         "analysis tables --help",
         "eval predict --help",
+        "eval serve --help",
         "preprocess prepare --help",
         "experiments train --help",
         "export onnx --help",

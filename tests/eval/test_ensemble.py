@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
+from roberta_small.eval.__main__ import main
 from roberta_small.eval.classifier import Ensemble, describe, in_order_of
 from tests.support.tiny_runs import make_data, make_run
 
@@ -22,7 +24,10 @@ def test_classes_are_matched_by_name():
 
 
 def copy_run(run, folder, **changes):
+    """Another run with the same weights; its checkpoint differs."""
     shutil.copytree(run, folder)
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
+    torch.save(state | {"copy": str(folder)}, folder / "checkpoint_best.pt")
     manifest.write(folder, manifest.read(folder) | changes)
     return folder
 
@@ -46,6 +51,14 @@ def test_members_with_another_dictionary_are_an_error(trained, tmp_path):
     make_run(data, tmp_path / "run", seed=2)
     with pytest.raises(UserError, match="fairseq/random/seed2 and fairseq/random/seed1: "):
         Ensemble.from_runs([trained.run, tmp_path / "run"])
+
+
+def test_a_model_counts_once(trained, tmp_path, capsys):
+    runs = [str(shutil.copytree(trained.run, tmp_path / name)) for name in ("seed1", "copy")]
+    for command in (["predict", "un livre", "--ensemble"], ["evaluate"]):
+        assert main([*command, "--checkpoint", *runs]) == 1
+        error = capsys.readouterr().err
+        assert all(run in error for run in runs)
 
 
 def test_several_initializations_are_a_warning(trained, tmp_path, capsys):

@@ -99,6 +99,11 @@ def test_generation_stops_at_end_of_sentence_or_last_position(model):
         assert not {BOS, PAD, UNK, EOS} & set(completion.tokens)
 
 
+def test_one_string_is_no_list_of_prompts(model):
+    with pytest.raises(TypeError):
+        model.generate("un livre", length=1)
+
+
 def test_text_of_a_completion():
     symbols = ["<s>", "<pad>", "</s>", "<unk>", "▁un", "▁liv", "re", "▁Ω"]
     completion = completion_of("Voici un liv", [6, 7, 2], symbols)
@@ -158,7 +163,7 @@ def test_command_line_equals_the_python_interface(folder, model, capsys, tmp_pat
         (["--top-k", "3"], "--top-k: "),
         (["--sample", "--temperature", "0"], "--temperature 0: "),
         (["--sample", "--temperature", "inf"], "--temperature inf: "),
-        (["--sample", "--top-p", "1.5"], "--top-p 1.5"),
+        (["--sample", "--top-p", "1.5", "--checkpoint", "none.pt"], "--top-p 1.5"),
         (["--sample", "--top-k", "0"], "--top-k 0"),
         (["--sample", "--seed", "-1"], "--seed -1"),
         (["--dict", "nothing.txt"], "nothing.txt: "),

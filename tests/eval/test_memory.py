@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_small.eval.texts import CACHES, return_free_memory
+from roberta_small.eval.texts import CACHES, CAPACITY, limit_kernels, return_free_memory
 
 
 def resident_bytes() -> int:
@@ -63,3 +63,10 @@ def test_products_of_ever_new_shapes_need_no_more_memory() -> None:
 
     assert growth("limited") < 2e6
     assert growth("unlimited") > 20e6  # otherwise limit_kernels() is no longer needed
+
+
+def test_the_user_s_number_of_kernels_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHES[0], "512")
+    monkeypatch.delenv(CACHES[1], raising=False)
+    limit_kernels()
+    assert [os.environ[cache] for cache in CACHES] == ["512", CAPACITY]

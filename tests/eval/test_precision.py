@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.network import read_checkpoint
@@ -60,6 +61,11 @@ def test_recorded_precision(copied_run, unmeasured, requested, recorded, in_mani
         classifier.predict(["un livre"])
     other = {"fp32": "bf16", "bf16": "fp32"}[expected]
     assert SentenceClassifier.from_run(copied_run, precision=other).model.precision.value == other
+
+
+def test_an_unknown_precision_is_an_error_with_the_choices(trained):
+    with pytest.raises(UserError, match=r"fp8.*auto, fp32, bf16, int8"):
+        SentenceClassifier.from_run(trained.run, precision="fp8")
 
 
 def test_bf16_of_a_gpu_is_fp32_on_a_cpu_unless_requested(copied_run, unmeasured):

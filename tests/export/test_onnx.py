@@ -15,9 +15,12 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
-from roberta_small.eval import SentenceClassifier
+from roberta_small.eval import Ensemble, SentenceClassifier
+from roberta_small.eval.__main__ import build_parser as evaluate_parser
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.eval.model import open_model
+from roberta_small.eval.serve import load
+from roberta_small.eval.serve.models import ENSEMBLE, Models
 from roberta_small.export import onnx as to_onnx
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers.folder import load_folder
@@ -134,10 +137,31 @@ def test_the_file_is_served_without_torch_and_fairseq(exported, trained):
     assert json.loads(done.stdout)["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
 
 
+def test_a_run_and_its_file_are_no_ensemble(exported, trained, tmp_path, capsys):
+    run, files = trained[1], [exported / "fp32.onnx", exported / "int8.onnx"]
+    other = shutil.copytree(run, tmp_path / "seed2")
+    state = torch.load(other / "checkpoint_best.pt", weights_only=False)
+    torch.save(state | {"copy": 2}, other / "checkpoint_best.pt")  # another checkpoint
+    for paths in ([run, files[0]], files, [run, other, *files]):
+        args = evaluate_parser().parse_args(["serve", *map(str, paths)])
+        with contextlib.closing(Models(load(args.runs, args), max_tokens=99, max_waiting=9)) as models:
+            members = models.infos[ENSEMBLE].members if ENSEMBLE in models.infos else None
+            assert len(models.infos) == len(paths) + (members is not None)
+        error = capsys.readouterr().err
+        if other not in paths:
+            assert members is None
+            assert str(files[0]) in error
+            with pytest.raises(UserError, match=str(files[0])):
+                Ensemble([SentenceClassifier.from_run(path) for path in paths])
+    assert len(members) == 2
+    assert not any(name.endswith(".onnx") for name in members)
+
+
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
         (["predict", "un texte", "--explain"], ["--explain", "fp32.onnx"]),
+        (["predict", "--ensemble", "--checkpoint", "run"], ["--ensemble", "fp32.onnx"]),
         (["predict", "un texte", "--precision", "bf16"], ["--precision", "fp32.onnx"]),
         (["predict", "un texte", "--dict", "dict.txt"], ["--dict", "fp32.onnx"]),
         (["evaluate"], ["fp32.onnx", "predict"]),
@@ -167,11 +191,8 @@ def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
 
 @pytest.mark.usefixtures("same_graph")
 def test_a_graph_with_other_logits_is_an_error(trained, tmp_path, monkeypatch, capsys):
-    class Wrong(to_onnx.Session):
-        def __call__(self, ids_BL):
-            return super().__call__(ids_BL) + 0.01
-
-    monkeypatch.setattr(to_onnx, "Session", Wrong)
+    opened = to_onnx.opened
+    monkeypatch.setattr(to_onnx, "opened", lambda graph: lambda ids_BL: opened(graph)(ids_BL) + 0.01)
     assert main(["onnx", str(trained[1]), "--out", str(tmp_path / "model.onnx")]) == 1
     assert "1.0e-02" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -361,3 +361,28 @@ def test_the_card_of_a_masked_language_model_has_its_family_and_mask_token(tmp_p
     assert tokenizer.mask_token in usage
     monkeypatch.chdir(tmp_path)
     exec(usage)  # the pipeline raises an error for a text without the mask token
+
+
+def test_a_folder_of_configuration_weights_and_vocabulary_is_converted(tmp_path):
+    tiny_models.write(tmp_path / "source", "electra", "classifier", **CLASSES)
+    wanted = convert_back(tmp_path / "source", tmp_path / "wanted/model.pt")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "source" / name).unlink(missing_ok=True)
+    assert convert_back(tmp_path / "source", tmp_path / "found/model.pt").difference == wanted.difference
+    first, second = (
+        SentenceClassifier.from_run(tmp_path / name / "model.pt") for name in ("wanted", "found")
+    )
+    assert first.probabilities(TEXTS).tolist() == second.probabilities(TEXTS).tolist()
+
+
+@pytest.mark.parametrize(("family", "added"), [("bert", False), ("camembert", True)])
+def test_the_card_of_a_classifier_describes_the_written_tokenizer(tmp_path, family, added):
+    tiny_models.write(tmp_path / "source", family, "classifier", **CLASSES)
+    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    convert(tmp_path / "new/model.pt", tmp_path / "again")
+    card = (tmp_path / "again/README.md").read_text(encoding="utf-8")
+    (line,) = [line for line in card.splitlines() if line.startswith("- tokenizer: ")]
+    assert f"`{type(AutoTokenizer.from_pretrained(tmp_path / 'source')).__name__}`" in line
+    written = [json.loads((tmp_path / n / "tokenizer.json").read_text()) for n in ("source", "again")]
+    assert (written[0]["pre_tokenizer"] != written[1]["pre_tokenizer"]) == added == ("pre-tokenizer" in line)
+    assert "unchanged" not in line

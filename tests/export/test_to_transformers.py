@@ -17,7 +17,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers import to_transformers
 from roberta_small.export.transformers.to_transformers import convert
-from tests.support.exported_runs import dictionary_of, stock_model, train_classifier
+from tests.support.exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
 
@@ -169,6 +169,13 @@ def test_nan_logits_are_an_error(trained, tmp_path):
     torch.save(state, run / "checkpoint_best.pt")
     with pytest.raises(UserError, match=r"checkpoint_best\.pt: .* nan"):
         convert(run, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_an_unsupported_lm_head_is_an_error(tmp_path):
+    data, checkpoint = make_masked_lm(tmp_path, "--activation-fn", "relu")
+    with pytest.raises(UserError, match=r"\.pt: .* \d\.\de[+-]\d+"):
+        convert(checkpoint, tmp_path / "folder", data=data)
     assert not (tmp_path / "folder").exists()
 
 

@@ -1,8 +1,9 @@
 """Faults around a sweep: full disks, folders, concurrent sweeps, clocks, temporary files, divergence.
 
 Tested elsewhere: a manifest truncated anywhere (tests/common/test_manifest.py); a full disk during a download
-and while binarized data or another file is written (tests/preprocess/test_fetch.py, test_indexed.py,
-tests/common/test_files.py); signals, and a locked run (tests/experiments/test_train.py).
+and while binarized data or another file is written (tests/preprocess/download/test_fetch.py,
+tests/preprocess/test_indexed.py, tests/common/test_files.py); signals, and a locked run
+(tests/experiments/test_train.py).
 """
 
 import errno

@@ -27,13 +27,13 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(*classifiers, **limits):
+def serving(*classifiers, log=False, **limits):
     """The server of some classifiers, on any free port."""
     limits = Limits(**LIMITS | limits)
     models = Models(classifiers, max_tokens=4096, max_waiting=limits.waiting)
     listener = listen("127.0.0.1", 0)
     with contextlib.closing(models), contextlib.closing(listener):
-        server = new_server(models, limits, local_hosts(listener))
+        server = new_server(models, limits, local_hosts(listener), log=log)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         url, port = url_of(listener), listener.getsockname()[1]
         thread.start()

@@ -122,7 +122,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """Read a table, load the model, then predict block by block."""
     paths, words = _separate_texts(args.checkpoint, args.text, ensemble=args.ensemble)
-    kind = _check_options(args, paths[0])
+    kind = _check_options(args, next((path for path in paths if path.endswith(GRAPH)), paths[0]))
     texts = open_input(words, args.input, Columns.of(args), dialect_of(args))
     model = _load(paths, ensemble=args.ensemble, **overrides(args))
     texts.check(pairs=model.pairs)

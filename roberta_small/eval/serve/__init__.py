@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import ipaddress
 import math
+import os
 import signal
 import socket
 import sys
@@ -86,6 +87,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         metavar="SECONDS",
         help="time of a request; after it, the answer is status 504 (default: %(default)g)",
     )
+    parser.add_argument("--access-log", action="store_true", help="print a line for each request")
     add_checkpoint_files(parser)
     add_computation(parser)
     parser.set_defaults(run=run)
@@ -129,19 +131,21 @@ def run(args: argparse.Namespace) -> None:
             print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
         with contextlib.suppress(KeyboardInterrupt):
             print(f"{url_of(listener)}  (Ctrl-C ends)", flush=True)
-            new_server(models, limits, local_hosts(listener)).run(sockets=[listener])
+            hosts = local_hosts(listener)
+            new_server(models, limits, hosts, log=args.access_log).run(sockets=[listener])
         print("ended", file=sys.stderr)
 
 
-def new_server(models: Models, limits: Limits, hosts: Sequence[str]) -> Server:
+def new_server(models: Models, limits: Limits, hosts: Sequence[str], *, log: bool = False) -> Server:
     """Uvicorn with the application; no browser or proxy keeps an answer. Arguments as for `create_app`."""
     import uvicorn
 
     from roberta_small.eval.serve.app import create_app
 
     config = uvicorn.Config(
-        create_app(models, limits, hosts),
+        create_app(models, limits, hosts, log=log),
         lifespan="off",
+        ws="none",
         log_config=None,
         log_level="warning",
         server_header=False,
@@ -156,9 +160,9 @@ def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassif
     from roberta_small.eval.classifier import SentenceClassifier
     from roberta_small.eval.precision import print_precisions
 
-    graphs = [path for path in paths if path.endswith(GRAPH)]
-    others = [path for path in paths if path not in graphs]
-    found: list[str | RunCheckpoint] = [*find_runs(others, MODELS), *dict.fromkeys(graphs)]
+    graphs = {os.path.realpath(path): path for path in paths if path.endswith(GRAPH)}
+    others = [path for path in paths if not path.endswith(GRAPH)]
+    found: list[str | RunCheckpoint] = [*find_runs(others, MODELS), *graphs.values()]
     classifiers = [SentenceClassifier.from_run(one, **overrides(args)) for one in found]
     print_precisions(one.model.precision for one in classifiers)
     return classifiers

@@ -9,18 +9,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
+import re
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import ValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
 from roberta_small.eval.serve.batching import QueueFullError
 from roberta_small.eval.serve.models import Models
@@ -30,24 +37,13 @@ DISTRIBUTION = "fairseq-roberta-small"
 PAGE = Path(__file__).with_name("page.html")
 CLOSED = 499
 """Status for a client that has closed its connection, as nginx logs it; nobody receives it."""
-ERRORS: dict[int, str] = {
-    400: "The body is not JSON, or the host is not an address of this machine.",
-    404: "There is no such model.",
-    408: "The body did not arrive in time.",
-    413: "Too many bytes or texts, or a text with too many characters.",
-    415: "The content type is not application/json.",
-    422: "A field or a text is invalid.",
-    500: "An error of the program.",
-    503: "The model has too many unfinished texts. Retry-After has the seconds to wait.",
-    504: "The result was not computed in time.",
-}
 DESCRIPTION = """Classifies texts with trained models.
 
 `POST /predict` returns the predictions of `roberta-small predict`. `GET /version` lists the models and the
 limits of a request. Every error of a request has the form `{"error": "message"}`."""
 
 
-def create_app(models: Models, limits: Limits, hosts: Sequence[str] = ()) -> FastAPI:
+def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log: bool = False) -> ASGIApp:
     """The application; `hosts` are the accepted names of the header Host, without any all of them."""
     app = FastAPI(
         title="roberta-small serve",
@@ -55,8 +51,6 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = ()) -> Fas
         description=DESCRIPTION,
         redoc_url=None,
     )
-    if hosts:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     html = PAGE.read_text(encoding="utf-8")
     # The page loads nothing and connects to its own server only.
     script = html.partition("<script>")[2].partition("</script>")[0]
@@ -94,7 +88,10 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = ()) -> Fas
     @app.post(
         "/predict",
         response_model_exclude_none=True,
-        responses={status: {"description": about, "model": Error} for status, about in ERRORS.items()},
+        responses={
+            "4XX": {"description": "The request is refused.", "model": Error},
+            "5XX": {"description": "No result; after 503, Retry-After has the time to wait.", "model": Error},
+        },
         openapi_extra={"requestBody": {**body, "required": True}},
     )
     async def predict(request: Request) -> Predictions:
@@ -125,7 +122,56 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = ()) -> Fas
             504, f"no result within {limits.seconds:g} s (--timeout); send fewer texts, or later"
         )
 
-    return app
+    return watched(app, models, hosts, log=log)
+
+
+def watched(app: FastAPI, models: Models, hosts: Sequence[str], *, log: bool) -> ASGIApp:
+    """The application with /metrics, which refuses other hosts and answers HEAD as GET, without the body.
+
+    `log` prints each request.
+    """
+    counts: defaultdict[str, float] = defaultdict(float)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Requests, their seconds, predicted and waiting texts, in Prometheus' text format."""
+        for name, worker in models.workers.items():
+            label = f"{{model={json.dumps(name, ensure_ascii=False)}}}"
+            counts[f"texts_total{label}"], counts[f"waiting_texts{label}"] = worker.finished, worker.waiting
+        lines = []
+        for sample, value in sorted(counts.items()):
+            family, kind = sample.partition("{")[0], "counter" if "_total{" in sample else "gauge"
+            lines += [f"# TYPE roberta_small_{family} {kind}", f"roberta_small_{sample} {value}"]
+        content = "\n".join([*dict.fromkeys(lines), ""])
+        return PlainTextResponse(content, media_type="text/plain; version=0.0.4")
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        start, status, path = time.perf_counter(), 500, scope["path"]
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        handler: ASGIApp = app
+        host = re.sub(r":\d*$", "", Headers(scope=scope).get("host", "").lower())
+        if hosts and host not in hosts:
+            address = f"http://{hosts[0]}:{scope['server'][1]}/"
+            message = f"Host {host[:60]!r}: not an address of this machine; use {address}"
+            handler = JSONResponse({"error": message}, 400)
+        try:
+            await handler(dict(scope, method=scope["method"].replace("HEAD", "GET")), receive, noted)
+        finally:
+            seconds = time.perf_counter() - start
+            known = path in {getattr(route, "path", None) for route in app.routes}
+            labels = f'{{path="{path if known else "other"}",status="{status}"}}'
+            counts[f"requests_total{labels}"] += 1
+            counts[f"request_seconds_total{labels}"] += seconds
+            if log:
+                now, client = time.strftime("%Y-%m-%dT%H:%M:%S%z"), (scope["client"] or "-")[0]
+                print(now, client, scope["method"], quote(path), status, f"{seconds:.3f}", flush=True)
+
+    return handle
 
 
 async def read_query(request: Request, limits: Limits, end: float) -> Query:
@@ -152,12 +198,19 @@ async def read_query(request: Request, limits: Limits, end: float) -> Query:
         message = f"body: {size} bytes, at most {limits.bytes} (--max-bytes); send several requests"
         raise HTTPException(413, message)
     try:
-        return Query.model_validate_json(bytes(body))
+        return Query.model_validate(json.loads(body))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        where = [".".join(map(str, one["loc"])) or "body" for one in found]
-        message = "; ".join(f"{name}: {one['msg']}" for name, one in zip(where, found, strict=True))
-        raise HTTPException(400 if found[0]["type"] == "json_invalid" else 422, message) from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part[:60]}" for part in first["loc"])
+        where, fields = "".join(parts)[1:] or "body", Query.model_fields
+        reason = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "model_type":
+            reason = "not an object"
+        if first["type"] == "extra_forbidden":
+            reason = f"no such field{nearest(where.lower(), fields) or '; there are ' + ', '.join(fields)}"
+        raise HTTPException(422, f"{where}: {reason}") from None
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"body: not JSON ({error})") from None
 
 
 def choose_model(models: Models, query: Query) -> ModelInfo:

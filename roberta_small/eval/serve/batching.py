@@ -72,6 +72,7 @@ class Worker:
         self._max_waiting = max_waiting
         self._turns = turns
         self._jobs: list[_Job] = []
+        self.finished = 0  # texts of answered requests
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=f"model {classifier.model.run.name}")
@@ -87,10 +88,9 @@ class Worker:
         """
         job = _Job(texts, explain)
         with self._changed:
-            waiting = sum(len(one.texts) for one in self._unfinished())
-            if waiting + len(texts) > self._max_waiting:
+            if self.waiting + len(texts) > self._max_waiting:
                 raise QueueFullError(
-                    f"{len(texts)} more texts, but the model has {waiting} unfinished ones, at most "
+                    f"{len(texts)} more texts, but the model has {self.waiting} unfinished ones, at most "
                     f"{self._max_waiting}"
                 )
             self._jobs.append(job)
@@ -103,6 +103,11 @@ class Worker:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        """The number of unfinished texts."""
+        return sum(len(one.texts) for one in self._unfinished())
 
     def _unfinished(self) -> list[_Job]:
         return [job for job in self._jobs if not job.future.done()]
@@ -125,6 +130,7 @@ class Worker:
                         continue
                     if job.future.set_running_or_notify_cancel():
                         found = Classified(self.classifier.labels.outputs(np.stack(job.logits)), job.encoded)
+                        self.finished += len(job.texts)
                         job.future.set_result(Result(found, job.words if job.explain else None))
 
     def _classify_batch(self, jobs: Sequence[_Job]) -> None:

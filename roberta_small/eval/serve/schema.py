@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 SEED1, FRENCH = "fairseq/random/seed1", "Un livre captivant."
 """Examples of a model and a text."""
-Text = str | tuple[str, str]
+
+
+def _checked(text: Any) -> Any:
+    """A text, or a pair as a tuple; `ValueError` for all else, with one message for both."""
+    sentences = tuple(text) if isinstance(text, list) and len(text) == 2 else (text,)
+    if not all(isinstance(sentence, str) for sentence in sentences):
+        raise ValueError("not a string, or two strings for a sentence pair")
+    "".join(sentences).encode()  # a UnicodeEncodeError for half of a surrogate pair
+    return text if isinstance(text, str) else sentences
+
+
+Text = Annotated[str | tuple[str, str], BeforeValidator(_checked)]
 """A sentence pair is a list of its two sentences."""
 Probabilities = dict[str, float]
 Explanation = Literal["integrated gradients", "linear terms"]

@@ -294,6 +294,15 @@ def test_lines_in_another_encoding(predict, tmp_path):
     assert "--delimiter, --no-header: " in predict("--input", path, "--delimiter", ";", "--no-header")[2]
 
 
+def test_joined_columns(trained, predict, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("title,body\nun livre,très court\n,un texte\n")
+    _, out, _ = predict("--input", path, "--text-column", "title", "body")
+    expected = SentenceClassifier.from_run(trained.run).predict(["un livre très court", "un texte"])
+    for line, prediction in zip(map(json.loads, out.splitlines()), expected, strict=True):
+        assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
+
+
 def test_a_text_of_a_workbook_is_never_a_formula(predict, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "=1+1\x01", "id": True}) + "\n")

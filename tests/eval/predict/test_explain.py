@@ -10,7 +10,7 @@ import torch
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.predict.explain import attribute, explain, log_odds
+from roberta_small.eval.predict.explain import attribute, explain, explain_texts, log_odds
 from roberta_small.eval.predict.output import TextPrediction, Word, write_text
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import tiny_tokenizers
@@ -61,6 +61,11 @@ def test_words_are_those_of_the_text_with_the_sum_of_their_tokens(classifier):
     scores = attribute(classifier, row)
     assert sum(word.score for word in words) == pytest.approx(float(scores.sum()), abs=1e-6)
     assert explain(classifier, "", classifier.encode([""])[0]) == []
+
+
+def test_one_string_is_no_list_of_texts(classifier):
+    with pytest.raises(TypeError):
+        explain_texts(classifier, "un", [])
 
 
 def test_words_of_a_long_text_end_at_the_truncation(classifier):

@@ -17,7 +17,6 @@ from roberta_small.common.files import ROOT, sha256
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.origin import find_runs
-from roberta_small.eval.serve.batching import Worker
 from tests.support.servers import JSON, LIMITS, get, post, request, serving
 from tests.support.tiny_runs import BAD, GOOD, make_data, make_run
 
@@ -160,7 +159,7 @@ def test_the_version_describes_the_models(trained, server, classifier):
 
 def test_the_api_describes_itself(server):
     described = get(server, "/openapi.json")
-    assert set(described["paths"]) == {"/health", "/version", "/predict"}
+    assert set(described["paths"]) == {"/health", "/version", "/metrics", "/predict"}
     predict = described["paths"]["/predict"]["post"]
     body = predict["requestBody"]["content"]["application/json"]["schema"]
     assert set(body["properties"]) == {"text", "texts", "model", "explain"}
@@ -212,16 +211,21 @@ LARGE = json.dumps({"text": "u" * LIMITS["bytes"]})
         ("{", JSON, 400, ["JSON"]),
         ("[" * 100_000, JSON, 400, ["JSON"]),
         (b'{"text": "\xff"}', JSON, 400, ["JSON"]),
-        (r'{"texts": ["un", "\ud800"]}', JSON, 400, ["JSON"]),
-        (DEEP, JSON, 400, ["JSON"]),
+        (r'{"texts": ["un", "\ud800"]}', JSON, 422, ["texts[1]", r"\ud800"]),
+        (r'{"\ud800": "un"}', JSON, 422, ["body: "]),
+        (DEEP, JSON, 422, ["text: ", "two strings"]),
         ("[]", JSON, 422, ["object"]),
         ("{}", JSON, 422, ["text", "texts"]),
         ('{"text": "un", "texts": ["un"]}', JSON, 422, ["text", "texts"]),
-        ('{"txt": "un"}', JSON, 422, ["txt"]),
-        ('{"texts": "un"}', JSON, 422, ["texts", "array"]),
+        ('{"txt": "un"}', JSON, 422, ["txt", "mean text?"]),
+        ('{"TEXT": "un"}', JSON, 422, ["TEXT: ", "mean text?"]),
+        ('{"x": 1, "y": 2}', JSON, 422, ["x: ", "texts, model, explain"]),
+        (json.dumps({"x" * 999: 1}), JSON, 422, ["x" * 60]),
+        ('{"text": 5}', JSON, 422, ["text: ", "two strings"]),
+        ('{"texts": "un"}', JSON, 422, ["texts", "list"]),
         ('{"texts": []}', JSON, 422, ["texts", "1"]),
-        ('{"texts": ["un", 5, 6]}', JSON, 422, ["texts.1", "string"]),
-        ('{"text": ["a", "b", "c"]}', JSON, 422, ["text", "2 items"]),
+        ('{"texts": ["un", 5, 6]}', JSON, 422, ["texts[1]: ", "string"]),
+        ('{"text": ["a", "b", "c"]}', JSON, 422, ["text: ", "two strings"]),
         ('{"text": ["a", "b"]}', JSON, 422, ["text", NAME, "single texts"]),
         ('{"text": "un", "explain": 1}', JSON, 422, ["explain"]),
         ('{"text": "un", "model": 1}', JSON, 422, ["model"]),
@@ -239,23 +243,73 @@ def test_invalid_requests_are_refused(server, body, headers, status, facts):
     error = json.loads(answer)
     assert list(error) == ["error"]
     assert all(fact in error["error"] for fact in facts), error
+    assert len(error["error"]) < 200
+    assert "; y" not in error["error"]  # the first error only
     assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert post(server, text="un")[0] == 200  # the server still works
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-be"])
+def test_a_body_in_another_unicode_encoding_is_read(server, encoding):
+    body = json.dumps({"text": "été"}, ensure_ascii=False).encode(encoding)
+    assert json.loads(request(server, "POST", "/predict", body)[1]) == post(server, text="été")[1]
+
+
 @pytest.mark.parametrize(
-    ("method", "path", "host", "status"),
+    ("method", "path", "host", "status", "fact"),
     [
-        ("POST", "/predict", "example.org", 400),
-        ("GET", "/", "example.org:80", 400),
-        ("GET", "/version", "localhost:80", 200),
-        ("GET", "/predict", "localhost", 405),
-        ("GET", "/etc/passwd", "localhost", 404),
+        ("POST", "/predict", "example.org", 400, "http://127.0.0.1:"),
+        ("GET", "/", "example.org:80", 400, "http://127.0.0.1:"),
+        ("GET", "/version", "localhost:80", 200, ""),
+        ("GET", "/predict", "localhost", 405, ""),
+        ("GET", "/etc/passwd", "localhost", 404, ""),
+        ("HEAD", "/", "localhost", 200, ""),
+        ("HEAD", "/health", "localhost", 200, ""),
+        ("HEAD", "/predict", "localhost", 405, ""),
+        ("HEAD", "/health", "example.org", 400, ""),
     ],
 )
-def test_hosts_and_paths(server, method, path, host, status):
+def test_hosts_methods_and_paths(server, method, path, host, status, fact):
     body = '{"text": "un"}' if method == "POST" else None
-    assert request(server, method, path, body, JSON | {"Host": host})[0].status == status
+    response, answer = request(server, method, path, body, JSON | {"Host": host})
+    assert response.status == status
+    if method == "HEAD":
+        assert answer == b""
+        assert int(response.headers["Content-Length"]) > 0
+    elif status != 200:
+        assert list(json.loads(answer)) == ["error"]
+        assert fact in json.loads(answer)["error"]
+
+
+def samples(server):
+    """The values of /metrics by name and label."""
+    response, text = request(server, "GET", "/metrics", headers={})
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    found = re.findall(r"^roberta_small_(\w+)\{(?:path|model)=(.*)\} ([\d.e-]+)$", text.decode(), re.M)
+    assert len(found) == len(re.findall("^[^#]", text.decode(), re.M))
+    return {(name, label): float(value) for name, label, value in found}
+
+
+def test_metrics_and_access_log(classifier, gate, capsys):
+    started, go, _ = gate
+    with serving(classifier, log=True) as server, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, server, texts=["un secret", "une"])
+        assert started.wait(60)
+        assert samples(server)["waiting_texts", f'"{NAME}"'] == 2
+        go.set()
+        assert first.result()[0] == 200
+        server.models.workers['é"'] = server.models.workers[NAME]
+        post(server, txt="un secret")
+        request(server, "GET", "/a%0Ab?secret", headers={})
+        found = samples(server)
+    assert found["texts_total", f'"{NAME}"'] == found["texts_total", r'"é\""'] == 2
+    assert found["waiting_texts", f'"{NAME}"'] == 0
+    answered = [('"/predict",status="200"', 1), ('"/predict",status="422"', 1), ('"other",status="404"', 1)]
+    assert answered == [(label, found["requests_total", label]) for label, _ in answered]
+    assert found["request_seconds_total", answered[0][0]] > 0
+    lines = [line.split()[1:5] for line in capsys.readouterr().out.splitlines()]
+    requests = [["POST", "/predict", "200"], ["POST", "/predict", "422"], ["GET", "/a%0Ab", "404"]]
+    assert lines[1:4] == [["127.0.0.1", *one] for one in requests]
 
 
 def test_a_model_of_pairs_refuses_single_texts(pair_server):
@@ -292,6 +346,8 @@ def test_an_error_of_the_program_is_logged_and_not_shown(server, classifier, mon
     assert "a bug" not in answer["error"]
     wait_until(lambda: "ZeroDivisionError: a bug" in caplog.text)
     assert "secret" not in caplog.text
+    monkeypatch.undo()
+    assert post(server, text="un")[0] == 200
 
 
 def test_without_captum_there_are_predictions_only(classifier, monkeypatch):
@@ -355,20 +411,14 @@ def test_a_client_that_goes_away_is_not_served(classifier, gate):
         assert started.wait(60)
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         connection.request("POST", "/predict", json.dumps({"texts": ["un"] * 5}), JSON)
-        wait_until(lambda: waiting(server) == 6)
+        (worker,) = server.models.workers.values()
+        wait_until(lambda: worker.waiting == 6)
         connection.close()
-        wait_until(lambda: waiting(server) == 1)
+        wait_until(lambda: worker.waiting == 1)
         go.set()
         assert first.result()[0] == 200
         assert post(server, text="un")[0] == 200
     assert computed == [1, 1]
-
-
-def waiting(server):
-    """The number of unfinished texts."""
-    (worker,) = server.models.workers.values()
-    assert isinstance(worker, Worker)
-    return sum(len(job.texts) for job in list(worker._jobs) if not job.future.done())
 
 
 def wait_until(condition):
@@ -389,9 +439,10 @@ def test_the_policy_of_the_page_allows_no_other_address(server):
     assert not re.search(rb"https?://", page)
 
 
-def test_other_machines_may_use_any_name(classifier, monkeypatch):
-    monkeypatch.setattr("tests.support.servers.local_hosts", lambda listener: [])
+@pytest.mark.parametrize(("hosts", "host"), [([], "example.org"), (["[::1]"], "[::1]:8000")])
+def test_other_machines_may_use_any_name(classifier, monkeypatch, hosts, host):
+    monkeypatch.setattr("tests.support.servers.local_hosts", lambda listener: hosts)
     with serving(classifier) as server:
         body = json.dumps({"text": "un"})
-        response, _ = request(server, "POST", "/predict", body, JSON | {"Host": "example.org"})
+        response, _ = request(server, "POST", "/predict", body, JSON | {"Host": host})
     assert response.status == 200

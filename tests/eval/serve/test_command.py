@@ -29,14 +29,16 @@ def slow(*args, **more):
     time.sleep(1)
     return logits(*args, **more)
 Network.logits = slow
-sys.exit(main())
+code = main()
+print("matplotlib" in sys.modules)
+sys.exit(code)
 """
 
 
 @pytest.mark.usefixtures("fast_processes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, number):
-    command = [sys.executable, "-c", SLOW, "serve", str(trained.run), "--port", "0"]
+    command = [sys.executable, "-c", SLOW, "serve", str(trained.run), "--port", "0", "--access-log"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (
         subprocess.Popen(command, **pipes, preexec_fn=restore_defaults) as process,
@@ -50,10 +52,11 @@ def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, numbe
         process.send_signal(number)
         response = connection.getresponse()
         answer = json.loads(response.read())
-        _, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=60)
     assert response.status == 200
     assert answer["predictions"][0]["label"]
     assert process.returncode == 0
+    assert re.fullmatch(r"\S+ 127\.0\.0\.1 POST /predict 200 [\d.]+\nFalse\n", output)
     assert "Traceback" not in errors
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -111,6 +112,13 @@ def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
     assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
     assert inside(page, "words") == "un livre une histoire"
     assert not re.search(r'id="models" hidden', page)
+
+
+def test_without_explanations_there_are_no_words(trained, monkeypatch, opened):
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], "un livre")
+    assert re.search(r'id="explanation" hidden', page)
+    assert inside(page, "predicted")
 
 
 def test_notes_on_a_long_text_with_unknown_tokens(trained, opened):
