@@ -1,0 +1,333 @@
+"""The cells of a label column: their notation, and what they mean.
+
+The label of an example is one line of text, as in `text/SPLIT.label` of a data folder:
+
+    single_label_classification   the class                       positif
+    multi_label_classification    a JSON array of the classes     ["drôle", "long"]
+    regression                    the number                      3.5
+
+The notation is that of the whole column. Cells with one reading are read, cells with two are an error that
+shows both, and what is guessed comes with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import csv
+import json
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roberta_small.common.cli import nearest
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS, LabelKind
+from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS
+from roberta_small.preprocess.readers.lines import read_text_lines
+
+TASK, SEPARATOR = "--task", "--label-separator"
+CLASSES, SEVERAL, NUMBERS = (KINDS[name] for name in (SINGLE_LABEL, MULTI_LABEL, REGRESSION))
+FEW_NUMBERS = 10
+"""Numeric labels with more distinct values are measurements if some are fractional..."""
+MANY_NUMBERS = 20
+"""... or, as whole numbers, if there are more than this and most occur once or twice."""
+SEPARATORS = "|;,"
+"""Of several labels in one cell."""
+MISSING = {"na", "n/a", "nan", "null", "none", "nil", "missing", "unknown", "?", "-", "--"}
+"""What files write, in any case, where a label is missing."""
+BRACKETS = {"[": "]", "{": "}", "(": ")"}
+ITEM = re.compile(r"""u?'(?:[^'\\]|\\.)*'|u?"(?:[^"\\]|\\.)*"|[-+.\deE]+|True|False""")
+NUMPY = re.compile(rf"\[ ?(?:{ITEM.pattern})(?: (?:{ITEM.pattern}))+ ?\]")
+"""An array as NumPy writes it, with spaces between the items."""
+NO, YES = {"0", "false"}, {"1", "true"}
+"""The values of an indicator vector."""
+NUMBER = r"(?=[+-]?[.,]?\d)[+-]?(?:\d+|[1-9]\d{0,2}(?:%s\d{3})+)?(?:%s\d*)?(?:[eE][+-]?\d+)?"
+MARKS = (("", r"\."), ("", "[.,]"), (r"\.", ","), (",", r"\."), ("[ '’]", "[.,]"))
+"""Notations of numbers: what separates thousands, and the decimal mark. The first is that of data files."""
+PLAIN, COMMA, *_ = FORMS = [re.compile(NUMBER % marks) for marks in MARKS]
+FOUR_DIGITS = re.compile(r"[+-]?\d{4}")
+CODE = re.compile(r"[+-]?0\d")
+"""The beginning of a code that looks like a number."""
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """How the cells of labels are read; raises `UserError` for options that contradict each other."""
+
+    task: str | None = None
+    """The value of --task; None to detect it."""
+    separator: str | None = None
+    """Between the labels in a cell; None for lists and single labels."""
+
+    def __post_init__(self) -> None:
+        if self.task is not None and self.task not in TASKS:
+            raise UserError(f"{TASK} {self.task}: unknown{nearest(self.task, TASKS)}; use {', '.join(TASKS)}")
+        if self.separator is not None and not self.separator.strip():
+            raise UserError(f"{SEPARATOR} {self.separator!r}: give a visible character such as ;")
+        if self.separator is not None and self.kind not in (None, SEVERAL):
+            raise UserError(f"{SEPARATOR} {self.separator}: not with {TASK} {self.task}; omit one of them")
+
+    @property
+    def kind(self) -> LabelKind | None:
+        """The kind of --task."""
+        return None if self.task is None else TASKS[self.task]
+
+    def given(self) -> dict[str, str]:
+        """The options that are given, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the cells of a label column mean."""
+
+    kind: LabelKind
+    lines: Mapping[str, str]
+    """Cell -> line of the example."""
+    reason: str = ""
+    """What the kind, or names of classes, were guessed from."""
+
+
+def read(cells: Iterable[tuple[str, str, int]], options: LabelOptions, where: str) -> Reading:
+    """Read the labels of a whole data set: cells with their file and line.
+
+    The kind is that of --task, multi-label with a separator, or else detected: lists are multi-label, and
+    numbers with more values than classes have are a regression. Lists are those of JSON, Python and NumPy, or
+    words in brackets; those of 0 and 1 with one length are indicator vectors, whose classes are positions.
+
+    Raises `UserError` with file and line, or `where`, for cells that cannot be read or have two readings.
+    """
+    counts: Counter[str] = Counter()
+    places: dict[str, tuple[str, int]] = {}
+    for cell, path, line in cells:
+        counts[cell] += 1
+        places.setdefault(cell, (path, line))
+    kind, reason, found = options.kind, "", dict[str, Any]()
+    if kind in (None, SEVERAL):
+        if lists := _lists(counts, options.separator):
+            found, reason = _names(lists, places)
+            if not (reason or options.task or options.separator):
+                reason = f"lists such as {next(cell for cell in lists if lists[cell] != [cell])[:60]}"
+            kind = SEVERAL
+        else:
+            _check_separators(counts, where)
+    if kind in (None, NUMBERS):
+        found, reason = _numbers(counts, where, given=kind is NUMBERS)
+        kind = NUMBERS if found or kind else CLASSES
+    lines = {cell: _line(found.get(cell), cell, kind, *place) for cell, place in places.items()}
+    return Reading(kind, lines, reason)
+
+
+def label_lines(path: str, kind: LabelKind) -> list[str]:
+    """The lines in a file of labels of a data folder; raises `UserError` with file and line for others."""
+    read_line = {SEVERAL.name: _as_list, NUMBERS.name: number_in}.get(kind.name, lambda line: [line])
+    lines = enumerate(read_text_lines(path), start=1)
+    return [_line(read_line(line), line, kind, path, at) for at, line in lines]
+
+
+def as_line(labels: Iterable[str]) -> str:
+    """The line of a multi-label example with these classes."""
+    return json.dumps(sorted(set(labels)), ensure_ascii=False)
+
+
+def checked_label(text: str, path: str, line: int) -> str:
+    """The words of a label; `UserError` with file and line for none, or one that fairseq reserves."""
+    label = " ".join(text.split())
+    if not label:
+        raise UserError(f"{path}, line {line}: no label; write one label per line")
+    if label in SPECIALS or label.startswith(PADDING_PREFIX) or label.endswith(OVERWRITE):
+        raise UserError(f"{path}, line {line}: '{label}' is reserved by fairseq; rename the label")
+    return label
+
+
+def number_in(label: str) -> float | None:
+    """The number in a label, which may have a decimal comma; None if it is none."""
+    return float(label.replace(",", ".")) if COMMA.fullmatch(label) else None
+
+
+def _line(found: Any, cell: str, kind: LabelKind, path: str, line: int) -> str:
+    """The line of an example with these labels, or this number; None for the label that the cell is."""
+    if kind is NUMBERS and (found is None or not math.isfinite(found)):
+        raise UserError(
+            f"{path}, line {line}: label '{cell[:60]}' is not a finite number, as regression needs; "
+            f"correct or remove the row, or choose another {TASK}"
+        )
+    if kind is NUMBERS:
+        return repr(found)
+    names = [checked_label(_name(label), path, line) for label in ([cell] if found is None else found)]
+    return as_line(names) if kind is SEVERAL else names[0]
+
+
+def _name(label: Any) -> str:
+    """A label of a list as text: 1 for 1.0; "" for what is no label."""
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return label if isinstance(label, str) else json.dumps(label) if isinstance(label, int) else ""
+
+
+def _lists(cells: Iterable[str], separator: str | None) -> dict[str, list[Any] | None]:
+    """The labels in each cell, None where a list cannot be read; empty if each cell is one label."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in names
+        found = {cell: _as_list(cell) for cell in cells}
+    plain = [cell for cell, value in found.items() if value is None]
+    inside = {cell: cell[1:-1] for cell in plain if BRACKETS.get(cell[0]) == cell[-1]}
+    several = {cell for cell, text in inside.items() if re.search("[,'\"]", text)}
+    listed = len(plain) < len(found)
+    if len(inside) == len(plain) and (several or listed):  # [a, b]
+        for cell, text in inside.items():
+            items = [item.strip() for item in next(csv.reader([text], skipinitialspace=True), [])]
+            found[cell] = None if any(item[:1] in ("", "'", '"', ".") for item in items) else items
+        return found
+    unread = {cell for cell in several if cell[0] != "("}
+    if separator or unread or listed:
+        split = {cell: cell.split(separator) if separator else [cell] for cell in plain if cell not in unread}
+        return found | {cell: [part for part in parts if part.strip()] for cell, parts in split.items()}
+    for mark in (" ", *SEPARATORS):
+        vectors: dict[str, list[Any] | None] = {cell: cell.split(mark) for cell in found}
+        if _are_vectors(vectors.values(), 3 if mark == "," else 2):
+            return vectors
+    return {}
+
+
+def _as_list(text: str) -> list[Any] | None:
+    """The list that a cell contains as JSON, NumPy or Python writes it; None if it is none."""
+
+    def value(node: ast.AST) -> Any:
+        match node:
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return [value(item) for item in items]
+            case ast.Call(args=[one]):  # array([...]), frozenset({...}), np.str_('a')
+                return value(one)
+            case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[]):
+                return []
+            case ast.Constant(value=str()) if not ITEM.fullmatch(ast.get_source_segment(text, node) or ""):
+                raise ValueError  # 'a' 'b', which Python joins
+        return ast.literal_eval(node)  # type: ignore[arg-type]  # any other node is an error
+
+    def of_numpy(text: str) -> Any:
+        return [ast.literal_eval(item) for item in ITEM.findall(text)] if NUMPY.fullmatch(text) else None
+
+    for parse in (json.loads, of_numpy, lambda text: value(ast.parse(text, mode="eval").body)):
+        if text.endswith(("]", "}", ")")):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                if isinstance(found := parse(text), list):
+                    return found
+    return None
+
+
+def _are_vectors(rows: Iterable[Sequence[str] | None], least: int = 2) -> bool:
+    """Whether rows are indicator vectors: `least` or more zeros and ones, equally many in each."""
+    found = [row or () for row in rows]
+    sizes, values = {len(row) for row in found}, {name.strip().casefold() for row in found for name in row}
+    return len(sizes) == 1 and min(sizes) >= least and values <= NO | YES
+
+
+def _names(
+    lists: Mapping[str, list[Any] | None], places: Mapping[str, tuple[str, int]]
+) -> tuple[dict[str, list[str]], str]:
+    """The classes in each cell, and why positions are classes; `UserError` for what is no list of classes."""
+    names = {cell: list(map(_name, found or ())) for cell, found in lists.items()}
+    if _are_vectors(names.values()):
+        size = len(next(iter(names.values())))
+        reason = f"vectors of {size} zeros and ones, whose positions 0 to {size - 1} are the classes"
+        positions = ((cell, enumerate(found)) for cell, found in names.items())
+        return {
+            cell: [str(k) for k, name in some if name.strip().casefold() in YES] for cell, some in positions
+        }, reason
+    for cell, found in names.items():
+        fault, remedy = "", 'write it as ["a", "b"]'
+        if lists[cell] is None:
+            fault, remedy = (
+                "looks like a list, but cannot be read",
+                f"{remedy}, or add {TASK} {CLASSES.task} if it is one name",
+            )
+        elif wrong := [
+            label for label, name in zip(lists[cell] or (), found, strict=True) if not name.strip()
+        ]:
+            fault = f"contains {wrong[0]!r}, which is no name of a class"
+        elif len(set(found)) < len(found) and all(map(PLAIN.fullmatch, found)):
+            fault = "repeats a number, but is no vector of 0 and 1 as long as the others"
+        if fault:
+            path, line = places[cell]
+            raise UserError(f"{path}, line {line}: the list {cell[:60]} {fault}; {remedy}")
+    return names, ""
+
+
+def _check_separators(counts: Mapping[str, int], where: str) -> None:
+    """Raise `UserError` for cells that look like several labels with a separator between them."""
+    for separator in SEPARATORS:
+        parts_of = {
+            label: parts
+            for label in counts
+            if len(parts := [part.strip() for part in label.split(separator)]) > 1
+            and all(parts)
+            and BRACKETS.get(label[0]) != label[-1]
+        }
+        numbers = {label: parts for label, parts in parts_of.items() if number_in(label) is not None}
+        halves = {parts[-1] for parts in numbers.values()} <= {"0", "5"}
+        if halves or not all(part in counts for parts in numbers.values() for part in parts):
+            # 1,2 beside 1 and 2 may be two labels; 3,5 beside 3 and 5 is a rating.
+            parts_of = {label: parts for label, parts in parts_of.items() if label not in numbers}
+        uses = Counter(part for parts in parts_of.values() for part in parts)
+        for label, parts in parts_of.items():
+            if all(part in counts or uses[part] > 1 for part in parts):  # they are labels of other rows
+                raise UserError(
+                    f"{where}: '{label}' looks like several labels; for multi-label classification add "
+                    f"{SEPARATOR} '{separator}', for one class per row {TASK} {CLASSES.task}"
+                    + (f", for numbers {TASK} {NUMBERS.task}" if label in numbers else "")
+                )
+
+
+def _numbers(counts: Counter[str], where: str, *, given: bool) -> tuple[dict[str, float], str]:
+    """The numbers in cells and why they are no classes; empty with a reason, or "", if they are classes.
+
+    `given`: they are no classes. Raises `UserError` for numbers that have two readings.
+    """
+    found = [
+        {cell: float(re.sub(mark, "", cell).replace(",", ".")) for cell in counts if form.fullmatch(cell)}
+        for (mark, _), form in zip(MARKS, FORMS, strict=True)
+    ]
+    numeric = dict.fromkeys(cell for one in found for cell in one)
+    fitting = [one for one in found if len(one) == len(numeric) > 0]
+    if found[0] in fitting:
+        # Beside 724, 9.553 has no three decimals, which would make it 724.000.
+        thousands = (
+            not given
+            and not all("." in cell for cell in numeric)
+            and not any(map(FOUR_DIGITS.match, numeric))
+        )
+        fitting = [one for one in fitting if one is found[0] or (one is found[2] and thousands)]
+    if not given:
+        measured = len(numeric) > MANY_NUMBERS and sum(counts[cell] for cell in numeric) < 3 * len(numeric)
+        if not fitting or not all(value.is_integer() for one in fitting for value in one.values()):
+            measured = len(numeric) > FEW_NUMBERS
+        if not measured or any(cell.casefold() not in MISSING for cell in counts if cell not in numeric):
+            return {}, ""
+        if code := next(filter(CODE.match, numeric), None):
+            return {}, f"'{code}' begins with a zero, as codes do"
+    readings = [one for i, one in enumerate(fitting) if one not in fitting[:i]]
+    if len(readings) > 1:
+        cell = next(cell for cell in numeric if readings[0][cell] != readings[1][cell])
+        small, large = (f"{value:.15g}" for value in sorted((one[cell] for one in readings[:2]), key=abs))
+        raise UserError(
+            f"{where}: '{cell}' is {small} or {large}; for thousands write {large}, for decimals write {small} and "
+            f"add {TASK} {NUMBERS.task}, for names of classes add {TASK} {CLASSES.task}"
+        )
+    if numeric and not readings:
+        unusual = enumerate_some([f"'{cell}'" for cell in numeric if not PLAIN.fullmatch(cell)], 3)
+        raise UserError(f"{where}: numbers in several notations ({unusual}); write all as 1234.5")
+    spelled: dict[float, str] = {}
+    for cell, value in readings[0].items() if readings and not given else ():
+        other = spelled.setdefault(value, cell)
+        if other != cell and not value.is_integer() and other.rstrip("0") == cell.rstrip("0"):
+            raise UserError(
+                f"{where}: '{other}' and '{cell}' are the same number, but may be two codes; for numbers add "
+                f"{TASK} {NUMBERS.task}, for codes {TASK} {CLASSES.task}"
+            )
+    return readings[0] if readings else {}, "" if given else f"{len(numeric)} different numbers"
