@@ -97,7 +97,11 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
     if (report := finished(destination, REPORT, wanted)) is not None:
         print(*report.get("description", []), sep="\n", flush=True)
         return report
-    check_replaceable(destination, REPORT, overwrite=overwrite)
+    unmerged = {name: value for name, value in wanted["options"].items() if name != "merge_labels"}
+    follows = (
+        options.merge_labels and finished(destination, REPORT, wanted | {"options": unmerged}) is not None
+    )
+    check_replaceable(destination, REPORT, overwrite=overwrite or follows)  # what the warning proposes
     examples = read_examples(options)
     if options.soft_labels is not None:
         examples = soft_labels.add(examples, options.soft_labels)

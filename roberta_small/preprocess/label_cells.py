@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roberta_small.common.cli import nearest
-from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS, LabelKind
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS
 from roberta_small.preprocess.readers.lines import read_text_lines
@@ -320,8 +320,10 @@ def _numbers(counts: Counter[str], where: str, *, given: bool) -> tuple[dict[str
             f"add {TASK} {NUMBERS.task}, for names of classes add {TASK} {CLASSES.task}"
         )
     if numeric and not readings:
-        unusual = enumerate_some([f"'{cell}'" for cell in numeric if not PLAIN.fullmatch(cell)], 3)
-        raise UserError(f"{where}: numbers in several notations ({unusual}); write all as 1234.5")
+        unusual = [cell for cell in numeric if not PLAIN.fullmatch(cell)]
+        raise UserError(
+            f"{where}: numbers in several notations, '{unusual[0]}' and '{unusual[-1]}'; write all as 1234.5"
+        )
     spelled: dict[float, str] = {}
     for cell, value in readings[0].items() if readings and not given else ():
         other = spelled.setdefault(value, cell)

@@ -8,7 +8,8 @@ import pytest
 
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.audit import normalized
-from roberta_small.preprocess.labels import LabelOptions, check, decide
+from roberta_small.preprocess.label_cells import LabelOptions, read
+from roberta_small.preprocess.labels import check
 from roberta_small.preprocess.split import grouped_split
 from tests.support.labelled_files import content, examples, lines, prepare, texts, write_csv, write_json_lines
 
@@ -155,7 +156,8 @@ def test_doubtful_labels_are_named(labels, facts):
 )
 def test_labels_that_are_not_doubtful(labels):
     assert doubts(labels * 20) == []
-    assert decide(labels * 20, LabelOptions(), "a.csv") is KINDS[SINGLE_LABEL]
+    reading = read(((label, "a.csv", 2) for label in labels * 20), LabelOptions(), "a.csv")
+    assert (reading.kind, reading.lines) == (KINDS[SINGLE_LABEL], dict(zip(labels, labels, strict=True)))
 
 
 def test_control_characters_are_named(workdir, capsys):

@@ -9,7 +9,7 @@ import pytest
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.__main__ import main
-from roberta_small.preprocess.labels import label_lines
+from roberta_small.preprocess.label_cells import label_lines
 from tests.support.labelled_files import content, lines, prepare, texts, write_csv, write_json_lines
 
 NUMBERS = [f"{i % 13 / 2.5:.3f}" for i in range(60)]

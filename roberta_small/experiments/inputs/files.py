@@ -93,9 +93,10 @@ def special_token_flags(data: Path) -> list[str]:
 
 
 def subset_flags(data: Path) -> list[str]:
-    """The flag for data that were prepared without a test set."""
-    prepared = read_report(data).get("options") or {}
-    return ["--valid-subset", "valid"] if prepared.get("test") == NO_TEST else []
+    """The flag for data without a test set: prepared so, or by fairseq's examples without its labels."""
+    prepared = (report := read_report(data)).get("options") or {}
+    without = prepared.get("test") == NO_TEST if report else not any((data / "label").glob("test.*"))
+    return ["--valid-subset", "valid"] if without else []
 
 
 def label_classes(data: Path) -> list[str]:
