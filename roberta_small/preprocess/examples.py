@@ -247,10 +247,10 @@ def read_examples(options: Options) -> Examples:
             for label in labels.classes_in(row.label, kind):
                 if label not in known:
                     alike = [one for one in known if labels.visible(one) == labels.visible(label)]
-                    remedy = f"; {ascii(alike[0])} looks like it: add --merge-labels" if alike else ""
+                    remedy = f"; {alike[0]!a} looks like it: add --merge-labels" if alike else ""
                     raise UserError(
-                        f"{row.source}, line {row.record.line}: label {quoted([label])} of the {name} split is "
-                        f"unknown; the training data contain only {quoted(sorted(known))}{remedy}"
+                        f"{row.source}, line {row.record.line}: label {quoted([label])} of the {name} split "
+                        f"is unknown; the training data contain only {quoted(sorted(known))}{remedy}"
                     )
     return Examples(splits, columns, kind, reading.reason, left_out, warnings, merged)
 

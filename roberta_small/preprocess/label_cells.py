@@ -316,8 +316,8 @@ def _numbers(counts: Counter[str], where: str, *, given: bool) -> tuple[dict[str
         cell = next(cell for cell in numeric if readings[0][cell] != readings[1][cell])
         small, large = (f"{value:.15g}" for value in sorted((one[cell] for one in readings[:2]), key=abs))
         raise UserError(
-            f"{where}: '{cell}' is {small} or {large}; for thousands write {large}, for decimals write {small} and "
-            f"add {TASK} {NUMBERS.task}, for names of classes add {TASK} {CLASSES.task}"
+            f"{where}: '{cell}' is {small} or {large}; for thousands write {large}; for decimals write {small} "
+            f"and add {TASK} {NUMBERS.task}; for names of classes add {TASK} {CLASSES.task}"
         )
     if numeric and not readings:
         unusual = [cell for cell in numeric if not PLAIN.fullmatch(cell)]

@@ -276,6 +276,44 @@ def test_labels_that_look_alike_are_merged_when_requested(workdir, capsys):
     assert "--merge-labels" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("\u2764", "\u2764\ufe0f"), ("tr\u00e8s", "tre\u0300s"), ("pos", "p\u043es"), ("non-fiction", "non\u2011fiction"),
+        ("l'art", "l\u2019art"), ("\uff41", "a"), ("\u0415\u0421", "EC"), ("ok", "o\u115fk"),
+    ],
+)  # fmt: skip
+def test_labels_that_look_alike_are_named_and_the_proposal_works(workdir, capsys, one, other):
+    path = write_csv("a.csv", zip(texts(60), [one, other, "else"] * 20, strict=True))
+    prepare(path)
+    said = capsys.readouterr().out
+    assert all(ascii(fact)[1:-1] in said for fact in (one, other, "--merge-labels"))
+    prepare(path, "--merge-labels")  # in the same --out
+    assert set(content("preprocess.json")["labels"]) in ({one, "else"}, {other, "else"})
+    prepare(path, expect=1)
+    rows = [*zip(texts(40), [one, "else"] * 20, strict=True)]
+    words = [write_csv("b.csv", rows), "--valid", write_csv("c.csv", [("new", other)]), "--test", "none"]
+    prepare(*words, "--overwrite", expect=1)
+    assert ascii(one)[1:-1] in (error := capsys.readouterr().err)
+    assert "--merge-labels" in error
+    prepare(*words, "--overwrite", "--merge-labels")
+
+
+def test_overlap_of_parts_of_pairs_and_of_other_compositions(workdir, capsys):
+    header = ("text_a", "text_b", "label")
+    parts = {"a.csv": ("p", "h", 20), "b.csv": ("p", "new", 7), "c.csv": ("other", "h", 5)}
+    for name, (first, second, size) in parts.items():
+        rows = [(f"{first} été {i}", f"{second} {i}", "ab"[i % 2]) for i in range(size)]
+        write_csv(name, rows, header)
+    write_csv("c.csv", [(f"other {i}", f"h\u200b {i}", "ab"[i % 2]) for i in range(5)], header)
+    write_csv("b.csv", [(f"p e\u0301te\u0301 {i}", f"new {i}", "ab"[i % 2]) for i in range(7)], header)
+    prepare("a.csv", "--valid", "b.csv", "--test", "c.csv")
+    found = [line for line in capsys.readouterr().out.splitlines() if "also in" in line]
+    assert len(found) == 2
+    assert "0 examples of valid also in train (normalized); 7 by the first text alone" in found[0]
+    assert "0 examples of test also in train (normalized); 5 by the second text alone" in found[1]
+
+
 def test_joined_columns_and_another_dialect(workdir, capsys):
     rows = [f"{text}#fin {i}#{'bien' if i % 2 else 'raté'}" for i, text in enumerate(texts(40))]
     (workdir / "a.csv").write_bytes("\n".join(rows).encode("cp1252"))

@@ -1,10 +1,14 @@
 """label_cells.py: cells with two readings are refused with both, and each remedy of a message works."""
 
+import io
 import json
 
 import pytest
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.predictions import LabelsPrediction
+from roberta_small.eval.predict.output import Layout, TextPrediction, write_csv
+from roberta_small.preprocess.readers.tables import read_table
 from tests.preprocess.readers.test_generated_tables import reading
 
 THOUSANDS = [f"{1000 + 137 * i:,}" for i in range(20)] + ["724", "674"]
@@ -93,6 +97,19 @@ def test_cells_with_one_reading(cells, task, first):
     kind, lines = reading(cells)
     assert kind == task
     assert (json.loads(lines[0]) if isinstance(first, list) else lines[0]) == first
+
+
+def test_predicted_classes_are_read_as_they_were_predicted(tmp_path):
+    names, stream = ["R&B|Soul", "Jazz, new", "[x]"], io.StringIO()
+    with write_csv(stream, Layout(names, several=True), ";") as write:
+        for index, chosen in enumerate((names, names[:1], [])):
+            p = {name: float(name in chosen) for name in names}
+            found = LabelsPrediction(index, None, p, dict.fromkeys(names, 0.5))
+            write(TextPrediction(index, "a", found))
+    (tmp_path / "a.csv").write_text(stream.getvalue())
+    kind, lines = reading(read_table(str(tmp_path / "a.csv"))["label"])
+    assert kind == "multi-label"
+    assert list(map(json.loads, lines)) == [sorted(names), names[:1], []]
 
 
 def test_a_number_that_is_missing_is_named():

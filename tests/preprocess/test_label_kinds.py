@@ -94,6 +94,16 @@ def test_all_ways_to_write_several_labels_give_the_same_data(workdir, kind):
     assert sorted(found) == sorted(map(sorted, LISTS))
 
 
+@pytest.mark.parametrize("form", [str, float])
+def test_empty_cells_of_indicators_are_counted(workdir, capsys, form):
+    cells = [[form(i % 2), "" if i % 3 == 0 else form(0)] for i in range(60)]
+    cells[4:6] = [["", ""], [form(1), form(1)]]
+    prepare(csv_of(cells, ("text", "a", "b")), "--label-column", "a", "b")
+    assert "'b' 20" in capsys.readouterr().out
+    assert content("split.json")["left_out"] == [["a.csv", 6, "no label"]]
+    assert sum('"b"' in line for name in ("train", "valid", "test") for line in lines(f"{name}.label")) == 1
+
+
 def test_labels_that_look_alike_are_merged(workdir):
     prepare(lists_of([["a", "B"], ["A", "b"], ["a", "b"]] * 20), "--merge-labels")
     assert sorted(report()["labels"]) == ["a", "b"]
