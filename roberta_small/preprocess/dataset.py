@@ -157,20 +157,19 @@ def _doubts(examples: Examples) -> list[str]:
             lines.append(f"{name} has no example of {quoted(absent)}")
     texts = {name: [row.text for row in rows] for name, rows in examples.splits.items()}
     found = audit.duplicates(texts, audit.normalized)
-    parts = {}
-    if any("\t" in text for text in texts["train"]):
-        for part, which in enumerate(("first", "second")):
-            alone = {name: [text.split("\t")[part] for text in some] for name, some in texts.items()}
-            parts[which] = audit.duplicates(alone, audit.normalized)
+    paired = "\t" in texts["train"][0]
+    halves = {
+        name: [text.split("\t")[i] for i in (0, 1)[: 1 + paired] for text in some]
+        for name, some in texts.items()
+    }
+    alone = audit.duplicates(halves, audit.normalized) if paired else found
     for other, name in combinations(texts, 2):
-        also = [
-            f"{len(one[name][other]):,} by the {which} text alone"
-            for which, one in parts.items()
-            if one[name][other]
-        ]
-        if also or found[name][other]:
-            whole = count(len(found[name][other]), "example")
-            lines.append("; ".join([f"{whole} of {name} also in {other} (normalized)", *also]))
+        if repeated := alone[name][other]:
+            first = sum(index < len(texts[name]) for index in repeated)
+            parts = f"; alone, {first:,} first and {len(repeated) - first:,} second texts" if paired else ""
+            lines.append(
+                f"{count(len(found[name][other]), 'example')} of {name} also in {other} (normalized){parts}"
+            )
     if within := len(found["train"]["train"]):
         repeat = "repeats" if within == 1 else "repeat"
         lines.append(f"{count(within, 'training example')} {repeat} the text of an earlier one (normalized)")

@@ -67,8 +67,8 @@ class LabelOptions:
     def __post_init__(self) -> None:
         if self.task is not None and self.task not in TASKS:
             raise UserError(f"{TASK} {self.task}: unknown{nearest(self.task, TASKS)}; use {', '.join(TASKS)}")
-        if self.separator is not None and not self.separator.strip():
-            raise UserError(f"{SEPARATOR} {self.separator!r}: give a visible character such as ;")
+        if self.separator == "":
+            raise UserError(f"{SEPARATOR} '': give a character such as ;")
         if self.separator is not None and self.kind not in (None, SEVERAL):
             raise UserError(f"{SEPARATOR} {self.separator}: not with {TASK} {self.task}; omit one of them")
 
@@ -186,7 +186,8 @@ def _lists(cells: Iterable[str], separator: str | None) -> dict[str, list[Any] |
         return found
     unread = {cell for cell in several if cell[0] != "("}
     if separator or unread or listed:
-        split = {cell: cell.split(separator) if separator else [cell] for cell in plain if cell not in unread}
+        mark = separator if separator is None or separator.strip() else " "  # as cells have it
+        split = {cell: cell.split(mark) if mark else [cell] for cell in plain if cell not in unread}
         return found | {cell: [part for part in parts if part.strip()] for cell, parts in split.items()}
     for mark in (" ", *SEPARATORS):
         vectors: dict[str, list[Any] | None] = {cell: cell.split(mark) for cell in found}
@@ -208,7 +209,7 @@ def _as_list(text: str) -> list[Any] | None:
                 return []
             case ast.Constant(value=str()) if not ITEM.fullmatch(ast.get_source_segment(text, node) or ""):
                 raise ValueError  # 'a' 'b', which Python joins
-        return ast.literal_eval(node)  # type: ignore[arg-type]  # any other node is an error
+        return ast.literal_eval(node)
 
     def of_numpy(text: str) -> Any:
         return [ast.literal_eval(item) for item in ITEM.findall(text)] if NUMPY.fullmatch(text) else None
@@ -261,7 +262,7 @@ def _names(
 
 def _check_separators(counts: Mapping[str, int], where: str) -> None:
     """Raise `UserError` for cells that look like several labels with a separator between them."""
-    for separator in SEPARATORS:
+    for separator in (*SEPARATORS, " "):
         parts_of = {
             label: parts
             for label in counts
@@ -276,7 +277,8 @@ def _check_separators(counts: Mapping[str, int], where: str) -> None:
             parts_of = {label: parts for label, parts in parts_of.items() if label not in numbers}
         uses = Counter(part for parts in parts_of.values() for part in parts)
         for label, parts in parts_of.items():
-            if all(part in counts or uses[part] > 1 for part in parts):  # they are labels of other rows
+            # They are labels of other rows; words of names may be repeated.
+            if all(part in counts or (separator != " " and uses[part] > 1) for part in parts):
                 raise UserError(
                     f"{where}: '{label}' looks like several labels; for multi-label classification add "
                     f"{SEPARATOR} '{separator}', for one class per row {TASK} {CLASSES.task}"

@@ -54,6 +54,7 @@ def without(mark, new=""):
             ],
         ),
         (["a|b", "a", "b"], ("'a|b'",), [(str, "multi-label", "|", ["a", "b"])]),
+        (["a b", "a", "b"], ("'a b'",), [(str, None, " ", ["a", "b"])]),
         (
             OBJECTS,
             ("a.csv, line 2", OBJECTS[0]),
@@ -86,6 +87,7 @@ def test_cells_with_two_readings_or_none_are_refused(cells, facts, remedies):
         (["[food, très bon]", "[]", "[price]"], "multi-label", ["food", "très bon"]),
         (['{"New York",Paris}', "{Paris}", "{}"], "multi-label", ["New York", "Paris"]),
         (["[neg]", "[pos]"], "classification", "[neg]"),
+        (["very good", "very bad", "good"], "classification", "very good"),
         (["[deleted]", "pos", "(x, y)"], "classification", "[deleted]"),
         (["[1.0]", "[1, 2]"], "multi-label", ["1"]),
         (["[u'a', u'b']", "[]"], "multi-label", ["a", "b"]),

@@ -125,7 +125,7 @@ def test_line_files_have_their_kind(workdir):
         (["3"] * 30, ("--task", "regression"), ("a.csv", "3")),
         (NUMBERS, ("--merge-labels",), ("--merge-labels",)),
         (NUMBERS, ("--label-separator", "|", "--task", "regression"), ("--label-separator", "--task")),
-        (NUMBERS, ("--label-separator", " "), ("--label-separator",)),
+        (NUMBERS, ("--label-separator", ""), ("--label-separator",)),
         (['["a", 1]', '[["b"]]'] * 20, (), ("a.csv, line 3", "['b']")),
         (['["a"]'] * 30, (), ("a.csv", "1 label")),
     ],
