@@ -208,15 +208,14 @@ def read_examples(options: Options) -> Examples:
     where += f", column '{columns.label}'" if columns.label and not columns.more_labels else ""
 
     cells = ((row.label, row.source, row.record.line) for rows in splits.values() for row in rows)
-    reading = read(cells, options.labels, where)
-    kind = reading.kind
+    kind, lines_of, reason = read(cells, options.labels, where)
     if options.merge_labels and not kind.has_classes:
         raise UserError(f"--merge-labels: the labels of {where} are numbers; omit the option")
     if options.soft_labels is not None:
         kind.require_exclusive("--soft-labels", where)
 
     splits = {
-        name: [replace(row, label=reading.lines[row.label]) for row in rows] for name, rows in splits.items()
+        name: [replace(row, label=lines_of[row.label]) for row in rows] for name, rows in splits.items()
     }
     merged: dict[str, str] = {}
     if options.merge_labels:
@@ -252,7 +251,7 @@ def read_examples(options: Options) -> Examples:
                         f"{row.source}, line {row.record.line}: label {quoted([label])} of the {name} split "
                         f"is unknown; the training data contain only {quoted(sorted(known))}{remedy}"
                     )
-    return Examples(splits, columns, kind, reading.reason, left_out, warnings, merged)
+    return Examples(splits, columns, kind, reason, left_out, warnings, merged)
 
 
 def _read_sources(options: Options) -> tuple[Splits, Columns, LeftOut, list[str]]:

@@ -41,9 +41,11 @@ SEPARATORS = "|;,"
 MISSING = {"na", "n/a", "nan", "null", "none", "nil", "missing", "unknown", "?", "-", "--"}
 """What files write, in any case, where a label is missing."""
 BRACKETS = {"[": "]", "{": "}", "(": ")"}
-ITEM = re.compile(r"""u?'(?:[^'\\]|\\.)*'|u?"(?:[^"\\]|\\.)*"|[-+.\deE]+|True|False""")
-NUMPY = re.compile(rf"\[ ?(?:{ITEM.pattern})(?: (?:{ITEM.pattern}))+ ?\]")
-"""An array as NumPy writes it, with spaces between the items."""
+VALUE = r"""(?:\w[\w.]*\()?(u?'(?:[^'\\]|\\.)*'|u?"(?:[^"\\]|\\.)*"|[-+.\deE]+|True|False)\)?"""
+ITEM = VALUE.replace("(u", "(?:u")
+ITEMS = rf"(?:{ITEM}(?: ?, ?{ITEM})*,?|{ITEM}(?: {ITEM})*)?"
+LIST = re.compile(rf"(?:\w[\w.]*\()*[\[{{(] ?({ITEMS}) ?[\]}})](?:, dtype='?<?\w+'?)?\)*")
+"""A list, set or tuple of Python, also of NumPy's values, or an array with spaces between the items."""
 NO, YES = {"0", "false"}, {"1", "true"}
 """The values of an indicator vector."""
 NUMBER = r"(?=[+-]?[.,]?\d)[+-]?(?:\d+|[1-9]\d{0,2}(?:%s\d{3})+)?(?:%s\d*)?(?:[eE][+-]?\d+)?"
@@ -82,25 +84,15 @@ class LabelOptions:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What the cells of a label column mean."""
+def read(
+    cells: Iterable[tuple[str, str, int]], options: LabelOptions, where: str
+) -> tuple[LabelKind, dict[str, str], str]:
+    """Read the labels of a whole data set: the kind, the line of each cell, and the reason for a guess or "".
 
-    kind: LabelKind
-    lines: Mapping[str, str]
-    """Cell -> line of the example."""
-    reason: str = ""
-    """What the kind, or names of classes, were guessed from."""
-
-
-def read(cells: Iterable[tuple[str, str, int]], options: LabelOptions, where: str) -> Reading:
-    """Read the labels of a whole data set: cells with their file and line.
-
-    The kind is that of --task, multi-label with a separator, or else detected: lists are multi-label, and
-    numbers with more values than classes have are a regression. Lists are those of JSON, Python and NumPy, or
-    words in brackets; those of 0 and 1 with one length are indicator vectors, whose classes are positions.
-
-    Raises `UserError` with file and line, or `where`, for cells that cannot be read or have two readings.
+    `cells` have their file and line. The kind is that of --task, multi-label with a separator, or detected:
+    lists are multi-label, and numbers with more values than classes have are a regression. Lists are those of
+    JSON, Python and NumPy, or words in brackets; those of 0 and 1 with one length are indicator vectors of
+    the classes 0, 1, ... Raises `UserError` with file and line, or `where`, without exactly one reading.
     """
     counts: Counter[str] = Counter()
     places: dict[str, tuple[str, int]] = {}
@@ -120,7 +112,7 @@ def read(cells: Iterable[tuple[str, str, int]], options: LabelOptions, where: st
         found, reason = _numbers(counts, where, given=kind is NUMBERS)
         kind = NUMBERS if found or kind else CLASSES
     lines = {cell: _line(found.get(cell), cell, kind, *place) for cell, place in places.items()}
-    return Reading(kind, lines, reason)
+    return kind, lines, reason
 
 
 def label_lines(path: str, kind: LabelKind) -> list[str]:
@@ -152,13 +144,13 @@ def number_in(label: str) -> float | None:
 
 def _line(found: Any, cell: str, kind: LabelKind, path: str, line: int) -> str:
     """The line of an example with these labels, or this number; None for the label that the cell is."""
-    if kind is NUMBERS and (found is None or not math.isfinite(found)):
+    if kind is NUMBERS:
+        if found is not None and math.isfinite(found):
+            return repr(found)
         raise UserError(
             f"{path}, line {line}: label '{cell[:60]}' is not a finite number, as regression needs; "
             f"correct or remove the row, or choose another {TASK}"
         )
-    if kind is NUMBERS:
-        return repr(found)
     names = [checked_label(_name(label), path, line) for label in ([cell] if found is None else found)]
     return as_line(names) if kind is SEVERAL else names[0]
 
@@ -197,28 +189,15 @@ def _lists(cells: Iterable[str], separator: str | None) -> dict[str, list[Any] |
 
 
 def _as_list(text: str) -> list[Any] | None:
-    """The list that a cell contains as JSON, NumPy or Python writes it; None if it is none."""
-
-    def value(node: ast.AST) -> Any:
-        match node:
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-                return [value(item) for item in items]
-            case ast.Call(args=[one]):  # array([...]), frozenset({...}), np.str_('a')
-                return value(one)
-            case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[]):
-                return []
-            case ast.Constant(value=str()) if not ITEM.fullmatch(ast.get_source_segment(text, node) or ""):
-                raise ValueError  # 'a' 'b', which Python joins
-        return ast.literal_eval(node)
-
-    def of_numpy(text: str) -> Any:
-        return [ast.literal_eval(item) for item in ITEM.findall(text)] if NUMPY.fullmatch(text) else None
-
-    for parse in (json.loads, of_numpy, lambda text: value(ast.parse(text, mode="eval").body)):
-        if text.endswith(("]", "}", ")")):
-            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                if isinstance(found := parse(text), list):
-                    return found
+    """The list that a cell contains as JSON, Python or NumPy writes it; None if it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(text), list):
+            return found
+    if text in ("set()", "frozenset()"):
+        return []
+    if (inside := LIST.fullmatch(text)) and (text[0] != "(" or "," in text):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return [ast.literal_eval(item) for item in re.findall(VALUE, inside[1])]
     return None
 
 
@@ -235,28 +214,21 @@ def _names(
     """The classes in each cell, and why positions are classes; `UserError` for what is no list of classes."""
     names = {cell: list(map(_name, found or ())) for cell, found in lists.items()}
     if _are_vectors(names.values()):
-        size = len(next(iter(names.values())))
-        reason = f"vectors of {size} zeros and ones, whose positions 0 to {size - 1} are the classes"
-        positions = ((cell, enumerate(found)) for cell, found in names.items())
-        return {
-            cell: [str(k) for k, name in some if name.strip().casefold() in YES] for cell, some in positions
-        }, reason
+        for cell, found in names.items():
+            names[cell] = [str(k) for k, name in enumerate(found) if name.strip().casefold() in YES]
+        last = len(found) - 1
+        return names, f"vectors of zeros and ones, whose positions 0 to {last} are the classes"
     for cell, found in names.items():
-        fault, remedy = "", 'write it as ["a", "b"]'
+        fault = ""
         if lists[cell] is None:
-            fault, remedy = (
-                "looks like a list, but cannot be read",
-                f"{remedy}, or add {TASK} {CLASSES.task} if it is one name",
-            )
-        elif wrong := [
-            label for label, name in zip(lists[cell] or (), found, strict=True) if not name.strip()
-        ]:
-            fault = f"contains {wrong[0]!r}, which is no name of a class"
+            fault = f"cannot be read; add {TASK} {CLASSES.task} if it is one name, or"
+        elif "" in (stripped := [name.strip() for name in found]):
+            fault = f"contains {(lists[cell] or ())[stripped.index('')]!r}, which is no name of a class;"
         elif len(set(found)) < len(found) and all(map(PLAIN.fullmatch, found)):
-            fault = "repeats a number, but is no vector of 0 and 1 as long as the others"
+            fault = "repeats a number, but is no vector of 0 and 1 as long as the others;"
         if fault:
             path, line = places[cell]
-            raise UserError(f"{path}, line {line}: the list {cell[:60]} {fault}; {remedy}")
+            raise UserError(f'{path}, line {line}: the list {cell[:60]} {fault} write it as ["a", "b"]')
     return names, ""
 
 
@@ -270,7 +242,7 @@ def _check_separators(counts: Mapping[str, int], where: str) -> None:
             and all(parts)
             and BRACKETS.get(label[0]) != label[-1]
         }
-        numbers = {label: parts for label, parts in parts_of.items() if number_in(label) is not None}
+        numbers = {label: parts_of[label] for form in FORMS for label in filter(form.fullmatch, parts_of)}
         halves = {parts[-1] for parts in numbers.values()} <= {"0", "5"}
         if halves or not all(part in counts for parts in numbers.values() for part in parts):
             # 1,2 beside 1 and 2 may be two labels; 3,5 beside 3 and 5 is a rating.
@@ -299,11 +271,8 @@ def _numbers(counts: Counter[str], where: str, *, given: bool) -> tuple[dict[str
     fitting = [one for one in found if len(one) == len(numeric) > 0]
     if found[0] in fitting:
         # Beside 724, 9.553 has no three decimals, which would make it 724.000.
-        thousands = (
-            not given
-            and not all("." in cell for cell in numeric)
-            and not any(map(FOUR_DIGITS.match, numeric))
-        )
+        some = [cell for cell in numeric if "." not in cell or FOUR_DIGITS.match(cell)]
+        thousands = not given and some and not any(map(FOUR_DIGITS.match, some))
         fitting = [one for one in fitting if one is found[0] or (one is found[2] and thousands)]
     if not given:
         measured = len(numeric) > MANY_NUMBERS and sum(counts[cell] for cell in numeric) < 3 * len(numeric)
@@ -314,24 +283,23 @@ def _numbers(counts: Counter[str], where: str, *, given: bool) -> tuple[dict[str
         if code := next(filter(CODE.match, numeric), None):
             return {}, f"'{code}' begins with a zero, as codes do"
     readings = [one for i, one in enumerate(fitting) if one not in fitting[:i]]
+    decimals, classes = f"{TASK} {NUMBERS.task}", f"{TASK} {CLASSES.task}"
     if len(readings) > 1:
         cell = next(cell for cell in numeric if readings[0][cell] != readings[1][cell])
         small, large = (f"{value:.15g}" for value in sorted((one[cell] for one in readings[:2]), key=abs))
         raise UserError(
-            f"{where}: '{cell}' is {small} or {large}; for thousands write {large}; for decimals write {small} "
-            f"and add {TASK} {NUMBERS.task}; for names of classes add {TASK} {CLASSES.task}"
+            f"{where}: '{cell}' is {small} or {large}; for thousands write {large}; for decimals write "
+            f"{small} and add {decimals}; for names of classes add {classes}"
         )
     if numeric and not readings:
-        unusual = [cell for cell in numeric if not PLAIN.fullmatch(cell)]
-        raise UserError(
-            f"{where}: numbers in several notations, '{unusual[0]}' and '{unusual[-1]}'; write all as 1234.5"
-        )
+        first, *_, last = (cell for cell in numeric if not PLAIN.fullmatch(cell))
+        raise UserError(f"{where}: '{first}' and '{last}' are numbers of two notations; write all as 1234.5")
     spelled: dict[float, str] = {}
     for cell, value in readings[0].items() if readings and not given else ():
         other = spelled.setdefault(value, cell)
         if other != cell and not value.is_integer() and other.rstrip("0") == cell.rstrip("0"):
             raise UserError(
                 f"{where}: '{other}' and '{cell}' are the same number, but may be two codes; for numbers add "
-                f"{TASK} {NUMBERS.task}, for codes {TASK} {CLASSES.task}"
+                f"{decimals}, for codes {classes}"
             )
     return readings[0] if readings else {}, "" if given else f"{len(numeric)} different numbers"

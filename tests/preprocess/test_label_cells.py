@@ -21,51 +21,33 @@ def without(mark, new=""):
     return lambda cell: cell.replace(mark, new)
 
 
+AS_NUMBERS, AS_NAMES = (str, "regression", None), (str, "classification", None)
+
+
 @pytest.mark.parametrize(
     ("cells", "facts", "remedies"),
     [
-        (
-            THOUSANDS,
-            ("'1,000'", "1 or 1000"),
-            [
-                (without(","), None, None, "1000.0"),
-                (without(",", "."), "regression", None, "1.0"),
-                (str, "classification", None, "1,000"),
-            ],
-        ),
-        (
-            [cell.replace(",", ".") for cell in THOUSANDS],
-            ("'1.000'", "1 or 1000"),
-            [(without("."), None, None, "1000.0"), (str, "regression", None, "1.0")],
-        ),
+        (THOUSANDS, ("'1,000'", "1 or 1000"), [
+            (without(","), None, None, "1000.0"), (without(",", "."), "regression", None, "1.0"), (*AS_NAMES, "1,000")
+        ]),
+        ([cell.replace(",", ".") for cell in THOUSANDS], ("'1.000'", "1 or 1000"), [
+            (without("."), None, None, "1000.0"), (*AS_NUMBERS, "1.0")
+        ]),
         (["1,234.5", "3,5", *THOUSANDS], ("'1,234.5'", "'3,5'"), []),
-        (
-            CODES,
-            ("'1.1'", "'1.10'"),
-            [(str, "regression", None, "1.1"), (str, "classification", None, "1.1")],
-        ),
-        (
-            IDS,
-            ("'1,2'", "--label-separator"),
-            [
-                (str, None, ",", ["1", "2"]),
-                (str, "regression", None, "1.2"),
-                (str, "classification", None, "1,2"),
-            ],
-        ),
+        (CODES, ("'1.1'", "'1.10'"), [(*AS_NUMBERS, "1.1"), (*AS_NAMES, "1.1")]),
+        (IDS, ("'1,2'",), [(str, None, ",", ["1", "2"]), (*AS_NUMBERS, "1.2"), (*AS_NAMES, "1,2")]),
         (["a|b", "a", "b"], ("'a|b'",), [(str, "multi-label", "|", ["a", "b"])]),
         (["a b", "a", "b"], ("'a b'",), [(str, None, " ", ["a", "b"])]),
-        (
-            OBJECTS,
-            ("a.csv, line 2", OBJECTS[0]),
-            [(str, "classification", None, OBJECTS[0]), (lambda _: '["a", "b"]', None, None, ["a", "b"])],
-        ),
+        (OBJECTS, ("a.csv, line 2", OBJECTS[0]), [
+            (*AS_NAMES, OBJECTS[0]), (lambda _: '["a", "b"]', None, None, ["a", "b"])
+        ]),
         (["[1, 1, 0]", "[0, 1]"], ("[1, 1, 0]",), []),
         (["[0.5, 1]", "[1, 2]"], ("0.5",), []),
         (['["a", null]', '["b"]'], ("None",), []),
         (["[0 1 ... 0 1]", "[1 0 1]"], ("[0 1 ... 0 1]",), []),
+        ([f"{i / 8}" for i in range(20)] + ["NA"], ("'NA'",), []),
     ],
-)
+)  # fmt: skip
 def test_cells_with_two_readings_or_none_are_refused(cells, facts, remedies):
     with pytest.raises(UserError) as error:
         reading(cells)
@@ -82,6 +64,7 @@ def test_cells_with_two_readings_or_none_are_refused(cells, facts, remedies):
         ([f"00{i}.{i}" for i in range(1, 9)] * 2 + ["250.00", "38.11", "401.9"], "classification", "001.1"),
         ([f"1_{i}" for i in range(30)], "classification", "1_0"),
         (["3,5", "3", "4,5", "5", "4"] * 9, "classification", "3,5"),
+        (["1 000,0", "1 000,1", *(f"{i},5" for i in range(30))], "regression", "1000.0"),
         (["9 553", *(str(i) for i in range(500, 530))], "regression", "9553.0"),
         (["1.234,5", *THOUSANDS[-1:], *(f"{i},5" for i in range(30))], "regression", "1234.5"),
         (["[food, très bon]", "[]", "[price]"], "multi-label", ["food", "très bon"]),
@@ -112,8 +95,3 @@ def test_predicted_classes_are_read_as_they_were_predicted(tmp_path):
     kind, lines = reading(read_table(str(tmp_path / "a.csv"))["label"])
     assert kind == "multi-label"
     assert list(map(json.loads, lines)) == [sorted(names), names[:1], []]
-
-
-def test_a_number_that_is_missing_is_named():
-    with pytest.raises(UserError, match="'NA'"):
-        reading([f"{i / 8}" for i in range(20)] + ["NA"])

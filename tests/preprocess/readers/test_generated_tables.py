@@ -84,8 +84,8 @@ MARKS = {("", "."), ("", ","), (",", "."), (".", ","), (" ", ","), ("’", ".")}
 
 def reading(cells, task=None, separator=None):
     """The kind of the labels, and the line of each cell."""
-    found = read([(cell, "a.csv", 2) for cell in cells], LabelOptions(task, separator), "a.csv")
-    return found.kind.task, [found.lines[cell] for cell in cells]
+    kind, lines, _ = read([(cell, "a.csv", 2) for cell in cells], LabelOptions(task, separator), "a.csv")
+    return kind.task, [lines[cell] for cell in cells]
 
 
 def squeezed(write, rows):
