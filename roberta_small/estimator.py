@@ -574,10 +574,7 @@ def _check_labels(y: Any, name: str) -> NDArray[Any]:
 
 
 def _form(y: Any, other: str | None = None) -> str:
-    """How the labels are given: one per text, lists, or an indicator matrix, which may be a list of lists.
-
-    `other` is the form of other labels of the same data, of which these may be too few to see their own.
-    """
+    """How the labels are given: one per text, lists, or a matrix, also as lists."""
     if hasattr(y, "toarray") or getattr(y, "ndim", 1) == 2:
         return INDICATOR if y.shape[1] > 1 else ONE
     if getattr(y, "ndim", 1) > 2:
@@ -585,12 +582,11 @@ def _form(y: Any, other: str | None = None) -> str:
     rows = list(y)
     if not any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows):
         return ONE
-    ordered = other != LISTS and all(isinstance(row, list | tuple | np.ndarray) for row in rows)
-    sizes = {len(row) for row in rows} if ordered else set()
-    binary = all(
-        isinstance(cell, int | float | np.generic) and cell in (0, 1) for row in rows for cell in row
-    )
-    return INDICATOR if len(sizes) == 1 and min(sizes) > 1 and binary else LISTS
+    if other == LISTS or not all(isinstance(row, list | tuple | np.ndarray) for row in rows):
+        return LISTS
+    cells = [cell for row in rows for cell in row]
+    binary = all(isinstance(cell, int | float | np.generic) and cell in (0, 1) for cell in cells)
+    return INDICATOR if binary and len({len(row) for row in rows}) == 1 < len(rows[0]) else LISTS
 
 
 def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[Any]]:
@@ -600,12 +596,11 @@ def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[
         return list(map(_name, labels.tolist())), labels.tolist(), np.unique(labels)
     rows = []
     if form == INDICATOR:
-        array = y.toarray() if hasattr(y, "toarray") else y if hasattr(y, "columns") else list(y)
-        frame = pd.DataFrame(array)
-        for row, column in np.argwhere(frame.isna().to_numpy()).tolist():
-            raise ValueError(
-                f"{name}: label {row} is missing in column {frame.columns[column]}; fill it, or drop the text"
-            )
+        y = y.toarray() if hasattr(y, "toarray") else y
+        frame = y if isinstance(y, pd.DataFrame) else pd.DataFrame(list(y))
+        if missing := np.argwhere(frame.isna().to_numpy()).tolist():
+            row, column = missing[0]
+            raise ValueError(f"{name}: label {row} is missing in column {frame.columns[column]}; fill it")
         if not np.isin(matrix_NK := frame.to_numpy(), (0, 1)).all():
             raise ValueError(f"{name}: an indicator matrix has only 0 and 1")
         classes = np.array(frame.columns)
@@ -615,11 +610,8 @@ def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[
             if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
                 raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
             rows.append(list(row))
-            names = list(map(_name, row))
-            if len(set(names)) < len(names) and all(map(str.isdecimal, names)):
-                raise ValueError(
-                    f"{name}: label {number} repeats a number, but is no row of 0 and 1: {row!r:.80}"
-                )
+            if len(names := list(map(_name, row))) > len(set(names)) and all(map(str.isdecimal, names)):
+                raise ValueError(f"{name}: label {number} repeats a number, and is not 0 and 1: {row!r:.80}")
     every = [label for row in rows for label in row]
     if form == LISTS:
         classes = np.unique(_check_labels(every, name)) if every else np.array([])

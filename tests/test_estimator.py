@@ -328,7 +328,8 @@ def test_several_labels_that_are_not_accepted(labels, fact):
     "labels",
     [
         [[1, 0, 1], [0, 0, 0]], [(1.0, 0.0), (0.0, 0.0)], pd.Series([[True, False], [True, True]]),
-        [[0], [1, 0], [1]], [{0, 1}, {1}], np.array([[1, 0], [1, 1]]), pd.DataFrame({"b": [1, 0], "a": [1, 1]}, dtype="boolean"),
+        [[0], [1, 0], [1]], [{0, 1}, {1}], np.array([[1, 0], [1, 1]]),
+        pd.DataFrame({"b": [1, 0], "a": [1, 1]}, dtype="boolean"),
     ],
 )  # fmt: skip
 def test_lists_of_zeros_and_ones_are_an_indicator_matrix_as_for_scikit_learn(labels):

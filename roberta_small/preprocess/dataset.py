@@ -98,10 +98,8 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
         print(*report.get("description", []), sep="\n", flush=True)
         return report
     unmerged = {name: value for name, value in wanted["options"].items() if name != "merge_labels"}
-    follows = (
-        options.merge_labels and finished(destination, REPORT, wanted | {"options": unmerged}) is not None
-    )
-    check_replaceable(destination, REPORT, overwrite=overwrite or follows)  # what the warning proposes
+    if not (options.merge_labels and finished(destination, REPORT, wanted | {"options": unmerged})):
+        check_replaceable(destination, REPORT, overwrite=overwrite)  # unless a warning proposed the option
     examples = read_examples(options)
     if options.soft_labels is not None:
         examples = soft_labels.add(examples, options.soft_labels)
@@ -157,11 +155,11 @@ def _doubts(examples: Examples) -> list[str]:
             lines.append(f"{name} has no example of {quoted(absent)}")
     texts = {name: [row.text for row in rows] for name, rows in examples.splits.items()}
     found = audit.duplicates(texts, audit.normalized)
-    paired = "\t" in texts["train"][0]
     halves = {
-        name: [text.split("\t")[i] for i in (0, 1)[: 1 + paired] for text in some]
-        for name, some in texts.items()
+        name: [*(row.record.text for row in rows), *(row.record.pair for row in rows if row.record.pair)]
+        for name, rows in examples.splits.items()
     }
+    paired = len(halves["train"]) > len(texts["train"])
     alone = audit.duplicates(halves, audit.normalized) if paired else found
     for other, name in combinations(texts, 2):
         if repeated := alone[name][other]:

@@ -208,7 +208,8 @@ def read_examples(options: Options) -> Examples:
     where += f", column '{columns.label}'" if columns.label and not columns.more_labels else ""
 
     cells = ((row.label, row.source, row.record.line) for rows in splits.values() for row in rows)
-    kind, lines_of, reason = read(cells, options.labels, where)
+    several = LabelOptions(KINDS[MULTI_LABEL].task) if columns.more_labels else options.labels
+    kind, lines_of, reason = read(cells, several, where)
     if options.merge_labels and not kind.has_classes:
         raise UserError(f"--merge-labels: the labels of {where} are numbers; omit the option")
     if options.soft_labels is not None:

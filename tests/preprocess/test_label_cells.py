@@ -28,7 +28,8 @@ AS_NUMBERS, AS_NAMES = (str, "regression", None), (str, "classification", None)
     ("cells", "facts", "remedies"),
     [
         (THOUSANDS, ("'1,000'", "1 or 1000"), [
-            (without(","), None, None, "1000.0"), (without(",", "."), "regression", None, "1.0"), (*AS_NAMES, "1,000")
+            (without(","), None, None, "1000.0"), (without(",", "."), "regression", None, "1.0"),
+            (*AS_NAMES, "1,000"),
         ]),
         ([cell.replace(",", ".") for cell in THOUSANDS], ("'1.000'", "1 or 1000"), [
             (without("."), None, None, "1000.0"), (*AS_NUMBERS, "1.0")

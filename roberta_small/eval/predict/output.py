@@ -37,8 +37,6 @@ EXACT = 10**15
 """Integers below are exact in a workbook, whose numbers have 15 digits."""
 LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
-STS_B = (0.0, 5.0)
-"""The range of the scores of STS-B, the task of GLUE whose labels are numbers."""
 MARKED_FRACTION = 0.25
 """A word is marked if its score is at least this fraction of the largest score in its text."""
 
@@ -241,7 +239,7 @@ def write_glue(stream: IO[str]) -> Iterator[Write]:
     """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
 
     The index is that of the input table, if it has a column `index`, else that of the text. A number has
-    three decimals, and is from 0 to 5.
+    three decimals, and is from 0 to 5, as the scores of STS-B.
     """
     outside = 0
 
@@ -250,7 +248,7 @@ def write_glue(stream: IO[str]) -> Iterator[Write]:
         index = (prediction.cells or {}).get("index", prediction.index)
         predicted, shown = prediction.found.predicted, prediction.written
         if isinstance(predicted, float):
-            within = min(max(predicted, STS_B[0]), STS_B[1])
+            within = min(max(predicted, 0.0), 5.0)
             outside += within != predicted
             shown = f"{within:.3f}"
         stream.write(f"{index}\t{shown}\n")
@@ -258,10 +256,7 @@ def write_glue(stream: IO[str]) -> Iterator[Write]:
     stream.write("index\tprediction\n")
     yield write
     if outside:
-        print(
-            f"warning: {count(outside, 'number')} outside 0 to 5, the range of STS-B, cut to it",
-            file=sys.stderr,
-        )
+        print(f"warning: {count(outside, 'number')} outside 0 to 5, written as 0 or 5", file=sys.stderr)
 
 
 @contextlib.contextmanager
