@@ -40,7 +40,7 @@ SEPARATORS = "|;,"
 """Of several labels in one cell."""
 MISSING = {"na", "n/a", "nan", "null", "none", "nil", "missing", "unknown", "?", "-", "--"}
 """What files write, in any case, where a label is missing."""
-BRACKETS = {"[": "]", "{": "}", "(": ")"}
+BRACKETS = {"[": "]", "{": "}", "(": ")", "<": ">"}
 VALUE = r"""(?:\w[\w.]*\()?(u?'(?:[^'\\]|\\.)*'|u?"(?:[^"\\]|\\.)*"|[-+.\deE]+|True|False)\)?"""
 ITEM = VALUE.replace("(u", "(?:u")
 ITEMS = rf"(?:{ITEM}(?: ?, ?{ITEM})*,?|{ITEM}(?: {ITEM})*)?"
@@ -169,14 +169,15 @@ def _lists(cells: Iterable[str], separator: str | None) -> dict[str, list[Any] |
         found = {cell: _as_list(cell) for cell in cells}
     plain = [cell for cell, value in found.items() if value is None]
     inside = {cell: cell[1:-1] for cell in plain if BRACKETS.get(cell[0]) == cell[-1]}
+    inside |= {cell: text.replace("><", ",") for cell, text in inside.items() if cell[0] == "<"}
     several = {cell for cell, text in inside.items() if re.search("[,'\"]", text)}
     listed = len(plain) < len(found)
-    if len(inside) == len(plain) and (several or listed):  # [a, b]
+    if len(inside) == len(plain) and (several or listed):  # [a, b], <a><b>
         for cell, text in inside.items():
             items = [item.strip() for item in next(csv.reader([text], skipinitialspace=True), [])]
             found[cell] = None if any(item[:1] in ("", "'", '"', ".") for item in items) else items
         return found
-    unread = {cell for cell in several if cell[0] != "("}
+    unread = {cell for cell in several if cell[0] in "[{"}
     if separator or unread or listed:
         mark = separator if separator is None or separator.strip() else " "  # as cells have it
         split = {cell: cell.split(mark) if mark else [cell] for cell in plain if cell not in unread}

@@ -70,6 +70,7 @@ def test_cells_with_two_readings_or_none_are_refused(cells, facts, remedies):
         (["1.234,5", *THOUSANDS[-1:], *(f"{i},5" for i in range(30))], "regression", "1234.5"),
         (["[food, très bon]", "[]", "[price]"], "multi-label", ["food", "très bon"]),
         (['{"New York",Paris}', "{Paris}", "{}"], "multi-label", ["New York", "Paris"]),
+        (["<c++><very good>", "<a>"], "multi-label", ["c++", "very good"]),
         (["[neg]", "[pos]"], "classification", "[neg]"),
         (["very good", "very bad", "good"], "classification", "very good"),
         (["[deleted]", "pos", "(x, y)"], "classification", "[deleted]"),
