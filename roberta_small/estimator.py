@@ -407,7 +407,7 @@ class TextClassifier(ClassifierMixin, TextModel):
             )
         valid_cells: list[Any] | None = None
         if y_valid is not None:
-            if _form(y_valid) != form:
+            if _form(y_valid, form) != form:
                 raise ValueError("y and y_valid: one label per text in one, several in the other")
             valid_cells, every, found = _cells(y_valid, "y_valid", form)
             if form == INDICATOR and len(found) != len(classes):
@@ -574,13 +574,20 @@ def _check_labels(y: Any, name: str) -> NDArray[Any]:
     return np.array(labels)
 
 
-def _form(y: Any) -> str:
-    """How the labels are given: one per text, lists, or an indicator matrix."""
+def _form(y: Any, other: str | None = None) -> str:
+    """How the labels are given: one per text, lists, or a matrix, also as lists."""
     if hasattr(y, "toarray") or getattr(y, "ndim", 1) == 2:
         return INDICATOR if y.shape[1] > 1 else ONE
     if getattr(y, "ndim", 1) > 2:
         return ONE  # which `_check_labels` refuses
-    return LISTS if any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in y) else ONE
+    rows = list(y)
+    if not any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows):
+        return ONE
+    if other == LISTS or not all(isinstance(row, list | tuple | np.ndarray) for row in rows):
+        return LISTS
+    cells = [cell for row in rows for cell in row]
+    binary = all(isinstance(cell, int | float | np.generic) and cell in (0, 1) for cell in cells)
+    return INDICATOR if binary and len({len(row) for row in rows}) == 1 < len(rows[0]) else LISTS
 
 
 def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[Any]]:
@@ -590,20 +597,26 @@ def _cells(y: Any, name: str, form: str) -> tuple[list[Any], list[Any], NDArray[
         return list(map(_name, labels.tolist())), labels.tolist(), np.unique(labels)
     rows = []
     if form == INDICATOR:
-        matrix_NK = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
-        if not np.isin(matrix_NK, (0, 1)).all():
+        y = y.toarray() if hasattr(y, "toarray") else y
+        frame = y if isinstance(y, pd.DataFrame) else pd.DataFrame(list(y))
+        if missing := np.argwhere(frame.isna().to_numpy()).tolist():
+            row, column = missing[0]
+            raise ValueError(f"{name}: label {row} is missing in column {frame.columns[column]}; fill it")
+        if not np.isin(matrix_NK := frame.to_numpy(), (0, 1)).all():
             raise ValueError(f"{name}: an indicator matrix has only 0 and 1")
-        classes = np.array(y.columns) if isinstance(y, pd.DataFrame) else np.arange(matrix_NK.shape[1])
+        classes = np.array(frame.columns)
         rows = [classes[row_K.astype(bool)].tolist() for row_K in matrix_NK]
     else:
         for number, row in enumerate(y):
             if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
                 raise ValueError(f"{name}: label {number} is no list of labels: {row!r:.80}")
-            rows.append(sorted(row))
+            rows.append(list(row))
+            if len(names := list(map(_name, row))) > len(set(names)) and all(map(str.isdecimal, names)):
+                raise ValueError(f"{name}: label {number} repeats a number, and is not 0 and 1: {row!r:.80}")
     every = [label for row in rows for label in row]
     if form == LISTS:
         classes = np.unique(_check_labels(every, name)) if every else np.array([])
-    return [list(map(_name, row)) for row in rows], every, classes
+    return [sorted(set(map(_name, row))) for row in rows], every, classes
 
 
 def _check_numbers(y: Any, name: str = "y") -> list[float]:

@@ -14,11 +14,12 @@ from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
+from sklearn.utils.multiclass import type_of_target
 
 from roberta_small import TextClassifier, TextRegressor, tables, train
 from roberta_small.analysis import load_runs
 from roberta_small.common.errors import UserError
-from roberta_small.estimator import check_texts
+from roberta_small.estimator import INDICATOR, LISTS, _cells, _form, check_texts
 from roberta_small.eval import Ensemble, SentenceClassifier
 from tests.support import tiny_tokenizers
 
@@ -312,11 +313,36 @@ def test_a_regressor(tmp_path):
         ([["a"], ["a"], []], "1 class"),
         ([["a"], [1], []], "int, str"),
         (np.array([[0, 2], [1, 0], [1, 1]]), "0 and 1"),
+        ([["a", 1], ["b"], ["c"]], "int, str"),
+        ([[3, 3, 4], [1, 2, 3], [2, 4, 5]], "label 0"),
+        (pd.DataFrame({"a": [1, pd.NA, 0], "b": [0, 1, 1]}, dtype="Int64"), "label 1 .* a"),
+        (pd.DataFrame({"a": [1, 1, 0], "b": [0, None, 1]}, dtype=object), "label 1 .* b"),
     ],
 )
 def test_several_labels_that_are_not_accepted(labels, fact):
     with pytest.raises(ValueError, match=fact):
         TextClassifier().fit(["a", "b", "c"], labels)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[1, 0, 1], [0, 0, 0]], [(1.0, 0.0), (0.0, 0.0)], pd.Series([[True, False], [True, True]]),
+        [[0], [1, 0], [1]], [{0, 1}, {1}], np.array([[1, 0], [1, 1]]),
+        pd.DataFrame({"b": [1, 0], "a": [1, 1]}, dtype="boolean"),
+    ],
+)  # fmt: skip
+def test_lists_of_zeros_and_ones_are_an_indicator_matrix_as_for_scikit_learn(labels):
+    try:
+        independent = type_of_target(list(labels) if isinstance(labels, pd.Series) else labels)
+    except ValueError:  # it has no lists and sets of labels
+        independent = LISTS
+    form = _form(labels)
+    assert (form == INDICATOR) == (independent == "multilabel-indicator")
+    cells, _, classes = _cells(labels, "y", form)
+    if form == INDICATOR:
+        matrix = np.array(list(labels.to_numpy() if hasattr(labels, "to_numpy") else labels)).astype(int)
+        assert cells == [sorted(map(str, classes[row == 1])) for row in matrix]
 
 
 @pytest.mark.parametrize(

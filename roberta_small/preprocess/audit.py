@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from roberta_small.common.files import sha256
 from roberta_small.common.predictions import digest, keys_of
 from roberta_small.preprocess.binarize import Split
 from roberta_small.preprocess.dictionary import UNK
+from roberta_small.preprocess.labels import INVISIBLE
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 
 WORD = re.compile(r"\w+")
@@ -47,8 +49,9 @@ def exact(text: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """The case-folded words of the text, one space between them."""
-    return " ".join(WORD.findall(text.casefold()))
+    """The case-folded words of the text, one space between them; the text if it has none."""
+    visible = unicodedata.normalize("NFKC", INVISIBLE.sub("", text))
+    return " ".join(WORD.findall(visible.casefold())) or text
 
 
 NOTIONS: dict[str, Callable[[str], str]] = {"exact": exact, "normalized": normalized}

@@ -25,12 +25,12 @@ from roberta_small.common.label_kinds import KIND, KINDS, SCALING, SINGLE_LABEL,
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import EOS
 from roberta_small.preprocess.indexed import IndexedWriter, distribute
+from roberta_small.preprocess.label_cells import label_lines
 from roberta_small.preprocess.labels import (
     check_line_counts,
     class_counts,
     class_names,
     classes_in,
-    label_lines,
 )
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 

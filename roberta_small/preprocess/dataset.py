@@ -43,7 +43,8 @@ from roberta_small.preprocess.binarize import Split, write_data
 from roberta_small.preprocess.corpus import HELD_OUT, CorpusOptions, prepare_corpus
 from roberta_small.preprocess.corpus import summary as describe_corpus
 from roberta_small.preprocess.examples import Examples, Options, companions, is_source, read_examples
-from roberta_small.preprocess.labels import LabelOptions, quoted
+from roberta_small.preprocess.label_cells import SEPARATOR, TASK, LabelOptions
+from roberta_small.preprocess.labels import quoted
 from roberta_small.preprocess.options import (
     add_columns,
     add_dialect,
@@ -96,7 +97,9 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
     if (report := finished(destination, REPORT, wanted)) is not None:
         print(*report.get("description", []), sep="\n", flush=True)
         return report
-    check_replaceable(destination, REPORT, overwrite=overwrite)
+    unmerged = {name: value for name, value in wanted["options"].items() if name != "merge_labels"}
+    if not (options.merge_labels and finished(destination, REPORT, wanted | {"options": unmerged})):
+        check_replaceable(destination, REPORT, overwrite=overwrite)  # unless a warning proposed the option
     examples = read_examples(options)
     if options.soft_labels is not None:
         examples = soft_labels.add(examples, options.soft_labels)
@@ -115,8 +118,8 @@ def describe(examples: Examples, options: Options) -> list[str]:
         guessed = "" if getattr(options.columns, role) else f" (guessed; choose with --{role}-column)"
         names = " and ".join(map(repr, (column, *more)))
         lines.append(f"{role}: column{'s' if more else ''} {names}{guessed}")
-    if not examples.kind.exclusive:
-        source = "" if options.labels.kind else f" (detected; choose with {labels.TASK})"
+    if examples.reason or not examples.kind.exclusive:
+        source = f" (detected: {examples.reason}; choose with {TASK})" if examples.reason else ""
         lines.append(f"labels: {examples.kind.task}{source}")
     for name in sorted(set(examples.merged.values())):
         others = sorted(label for label, chosen in examples.merged.items() if chosen == name)
@@ -152,11 +155,19 @@ def _doubts(examples: Examples) -> list[str]:
             lines.append(f"{name} has no example of {quoted(absent)}")
     texts = {name: [row.text for row in rows] for name, rows in examples.splits.items()}
     found = audit.duplicates(texts, audit.normalized)
-    lines += [
-        f"{count(len(found[name][other]), 'example')} of {name} also in {other} (normalized)"
-        for other, name in combinations(texts, 2)
-        if found[name][other]
-    ]
+    halves = {
+        name: [*(row.record.text for row in rows), *(row.record.pair for row in rows if row.record.pair)]
+        for name, rows in examples.splits.items()
+    }
+    paired = len(halves["train"]) > len(texts["train"])
+    alone = audit.duplicates(halves, audit.normalized) if paired else found
+    for other, name in combinations(texts, 2):
+        if repeated := alone[name][other]:
+            first = sum(index < len(texts[name]) for index in repeated)
+            parts = f"; alone, {first:,} first and {len(repeated) - first:,} second texts" if paired else ""
+            lines.append(
+                f"{count(len(found[name][other]), 'example')} of {name} also in {other} (normalized){parts}"
+            )
     if within := len(found["train"]["train"]):
         repeat = "repeats" if within == 1 else "repeat"
         lines.append(f"{count(within, 'training example')} {repeat} the text of an earlier one (normalized)")
@@ -281,8 +292,8 @@ def _run_corpus(args: argparse.Namespace) -> None:
     """`prepare --corpus`; raises `UserError` for an option of labelled text."""
     labelled = {
         "FILE": args.files, "--test": args.test, "--seed": args.seed, "--reader": args.reader,
-        soft_labels.FLAG: args.soft_labels, labels.TASK: args.task,
-        labels.SEPARATOR: args.label_separator, "--merge-labels": args.merge_labels,
+        soft_labels.FLAG: args.soft_labels, TASK: args.task,
+        SEPARATOR: args.label_separator, "--merge-labels": args.merge_labels,
         **{f"--{role}-column": True for role in Columns.of(args).named()},
         **dict.fromkeys(dialect_of(args).flags(), True),
     }  # fmt: skip

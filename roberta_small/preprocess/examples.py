@@ -17,7 +17,8 @@ from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, SINGLE_LABEL, LabelKind
 from roberta_small.preprocess import labels
 from roberta_small.preprocess.audit import normalized
-from roberta_small.preprocess.labels import HIDDEN, LabelOptions, check_line_counts, checked_label, quoted
+from roberta_small.preprocess.label_cells import SEPARATOR, TASK, LabelOptions, as_line, checked_label, read
+from roberta_small.preprocess.labels import HIDDEN, check_line_counts, quoted
 from roberta_small.preprocess.options import DEFAULT_PART, NO_TEST
 from roberta_small.preprocess.readers import TABLE, read_records, reader_name, suffixes_of, tables
 from roberta_small.preprocess.readers.binary import SPLIT, read_dataset
@@ -84,12 +85,12 @@ class Options(TokenizerOptions):
         given = self.labels
         if self.columns.more_labels and given.kind not in (None, KINDS[MULTI_LABEL]):
             raise UserError(
-                f"{labels.TASK} {given.task}: --label-column names {len(self.columns.labels)} columns, "
+                f"{TASK} {given.task}: --label-column names {len(self.columns.labels)} columns, "
                 "which is multi-label data; name one column"
             )
         if self.columns.more_labels and given.separator is not None:
             raise UserError(
-                f"{labels.SEPARATOR} {given.separator}: --label-column names several columns, each for one "
+                f"{SEPARATOR} {given.separator}: --label-column names several columns, each for one "
                 "label; omit the separator, or name one column"
             )
 
@@ -161,7 +162,7 @@ class Row:
     @cached_property
     def key(self) -> str:
         """Equal for texts that are the same (`preprocess.audit`)."""
-        return normalized(self.text) or self.text
+        return normalized(self.text)
 
 
 Splits = dict[str, list[Row]]
@@ -176,6 +177,8 @@ class Examples:
     splits: Splits
     columns: Columns
     kind: LabelKind = KINDS[SINGLE_LABEL]
+    reason: str = ""
+    """Why the labels were read so, if they were guessed."""
     left_out: LeftOut = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     """About files and classes."""
@@ -204,24 +207,24 @@ def read_examples(options: Options) -> Examples:
         raise UserError(f"{where}{named}: no row with text and label; choose other columns or another file")
     where += f", column '{columns.label}'" if columns.label and not columns.more_labels else ""
 
-    kind = labels.decide([row.label for rows in splits.values() for row in rows], options.labels, where)
+    cells = ((row.label, row.source, row.record.line) for rows in splits.values() for row in rows)
+    several = LabelOptions(KINDS[MULTI_LABEL].task) if columns.more_labels else options.labels
+    kind, lines_of, reason = read(cells, several, where)
     if options.merge_labels and not kind.has_classes:
         raise UserError(f"--merge-labels: the labels of {where} are numbers; omit the option")
     if options.soft_labels is not None:
         kind.require_exclusive("--soft-labels", where)
 
-    def parsed(row: Row) -> Row:
-        separator = options.labels.separator
-        return replace(row, label=labels.parse(row.label, kind, row.source, row.record.line, separator))
-
-    splits = {name: list(map(parsed, rows)) for name, rows in splits.items()}
+    splits = {
+        name: [replace(row, label=lines_of[row.label]) for row in rows] for name, rows in splits.items()
+    }
     merged: dict[str, str] = {}
     if options.merge_labels:
         lines = [row.label for rows in splits.values() for row in rows]
         merged = labels.merged(labels.class_counts(lines, kind))
         for name, part in splits.items():
             names = [[merged.get(one, one) for one in labels.classes_in(row.label, kind)] for row in part]
-            new = [found[0] if kind.exclusive else labels.as_line(found) for found in names]
+            new = [found[0] if kind.exclusive else as_line(found) for found in names]
             splits[name] = [replace(row, label=label) for row, label in zip(part, new, strict=True)]
     rows = [row for part in splits.values() for row in part]
     warnings += labels.check([row.label for row in rows], kind, options.labels, where)
@@ -243,11 +246,13 @@ def read_examples(options: Options) -> Examples:
         for row in rows:
             for label in labels.classes_in(row.label, kind):
                 if label not in known:
+                    alike = [one for one in known if labels.visible(one) == labels.visible(label)]
+                    remedy = f"; {alike[0]!a} looks like it: add --merge-labels" if alike else ""
                     raise UserError(
-                        f"{row.source}, line {row.record.line}: label '{label}' of the {name} split is "
-                        f"unknown; the training data contain only {quoted(sorted(known))}"
+                        f"{row.source}, line {row.record.line}: label {quoted([label])} of the {name} split "
+                        f"is unknown; the training data contain only {quoted(sorted(known))}{remedy}"
                     )
-    return Examples(splits, columns, kind, left_out, warnings, merged)
+    return Examples(splits, columns, kind, reason, left_out, warnings, merged)
 
 
 def _read_sources(options: Options) -> tuple[Splits, Columns, LeftOut, list[str]]:
@@ -323,6 +328,13 @@ def _read(source: str, options: Options, given: Columns) -> tuple[list[Row], Col
         raise UserError(f"{source}: no label column found among {names}; {remedy}")
     if columns.split is None:
         notes += _unused_split(table, columns)
+    if columns.more_labels:
+        cells = table[list(columns.labels)].dropna(how="all").isna().sum()
+        if empty := [f"'{name}' {number:,}" for name, number in cells.items() if number]:
+            notes.append(
+                f"empty cells are read as 0, without the label: {', '.join(empty)}; if they mean that it is "
+                "not known, remove the rows"
+            )
     return [Row(source, record) for record in tables.records(table, columns, source)], columns, notes
 
 
@@ -369,7 +381,7 @@ def _usable(splits: Splits) -> tuple[Splits, LeftOut, list[str]]:
                 left_out.append((row, "no text"))
             elif paired and not (record.pair or "").strip():
                 left_out.append((row, "no second text"))
-            elif not (record.label or "").strip():
+            elif not labels.INVISIBLE.sub("", record.label or "").strip():
                 left_out.append((row, "no label"))
             else:
                 label = checked_label(record.label or "", row.source, record.line)

@@ -58,7 +58,7 @@ def add_columns(parser: Arguments) -> None:
         "--merge-labels",
         action="store_const",
         const=True,
-        help="labels that differ only in case, spaces or invisible characters are one class",
+        help="labels that look alike (case, spaces, invisible characters, ...) are one class",
     )
 
 

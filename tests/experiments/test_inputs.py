@@ -4,6 +4,7 @@ import json
 import pytest
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import REGRESSION
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs.checkpoints import Resolved
 from roberta_small.preprocess.__main__ import main as preprocess
@@ -23,6 +24,19 @@ def test_missing_files_are_listed(here):
         inputs.masked_lm_files(here / "bin", ["train"])
     with pytest.raises(UserError, match=r"a:b: .*':'"):
         inputs.masked_lm_files(here / "a:b", ["train"])
+
+
+def test_the_layout_of_numbers_of_stock_fairseq(tmp_path):
+    names = ["input0/dict.txt", *(f"input0/{name}.{end}" for name in SUBSETS for end in ("bin", "idx"))]
+    for name in (*names, "label/train.label", "label/valid.label"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert inputs.label_kind(tmp_path).name == REGRESSION
+    assert inputs.subset_flags(tmp_path) == ["--valid-subset", "valid"]
+    found = inputs.classification_files(tmp_path, ["train", "valid"])
+    assert {"label/train.label", "label/valid.label"} < set(found)
+    (tmp_path / "label/dict.txt").write_text("0 1\n1 1\n")
+    assert inputs.label_kind(tmp_path).name != REGRESSION
 
 
 def test_the_majority_class_of_each_subset(tmp_path):

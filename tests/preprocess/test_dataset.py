@@ -8,7 +8,8 @@ import pytest
 
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.audit import normalized
-from roberta_small.preprocess.labels import LabelOptions, check, decide
+from roberta_small.preprocess.label_cells import LabelOptions, read
+from roberta_small.preprocess.labels import check
 from roberta_small.preprocess.split import grouped_split
 from tests.support.labelled_files import content, examples, lines, prepare, texts, write_csv, write_json_lines
 
@@ -155,7 +156,8 @@ def test_doubtful_labels_are_named(labels, facts):
 )
 def test_labels_that_are_not_doubtful(labels):
     assert doubts(labels * 20) == []
-    assert decide(labels * 20, LabelOptions(), "a.csv") is KINDS[SINGLE_LABEL]
+    kind, lines, _ = read(((label, "a.csv", 2) for label in labels * 20), LabelOptions(), "a.csv")
+    assert (kind, lines) == (KINDS[SINGLE_LABEL], dict(zip(labels, labels, strict=True)))
 
 
 def test_control_characters_are_named(workdir, capsys):
@@ -272,6 +274,42 @@ def test_labels_that_look_alike_are_merged_when_requested(workdir, capsys):
     assert content("preprocess.json")["options"]["merge_labels"] is True
     prepare(path, "--overwrite")
     assert "--merge-labels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("\u2764", "\u2764\ufe0f"), ("tr\u00e8s", "tre\u0300s"), ("pos", "p\u043es"), ("a-b", "a\u2011b"),
+        ("l'art", "l\u2019art"), ("\u0415\u0421", "EC"), ("ok", "o\u115fk"),
+    ],
+)  # fmt: skip
+def test_labels_that_look_alike_are_named_and_the_proposal_works(workdir, capsys, one, other):
+    path = write_csv("a.csv", zip(texts(60), [one, other, "else"] * 20, strict=True))
+    prepare(path)
+    said = capsys.readouterr().out
+    assert all(ascii(fact)[1:-1] in said for fact in (one, other, "--merge-labels"))
+    prepare(path, "--merge-labels")  # in the same --out
+    assert set(content("preprocess.json")["labels"]) in ({one, "else"}, {other, "else"})
+    prepare(path, expect=1)
+    rows = [*zip(texts(40), [one, "else"] * 20, strict=True)]
+    words = [write_csv("b.csv", rows), "--valid", write_csv("c.csv", [("new", other)]), "--test", "none"]
+    prepare(*words, "--overwrite", expect=1)
+    assert ascii(one)[1:-1] in (error := capsys.readouterr().err)
+    assert "--merge-labels" in error
+    prepare(*words, "--overwrite", "--merge-labels")
+
+
+def test_overlap_of_parts_of_pairs_and_of_other_compositions(workdir, capsys):
+    header = ("text_a", "text_b", "label")
+    write_csv("a.csv", [(f"p été {i}", f"h {i}", "ab"[i % 2]) for i in range(20)], header)
+    rows = [*((f"other {i}", f"h\u200b {i}") for i in range(5)), ("else", "p été 3")]  # in the other column
+    write_csv("c.csv", [(*row, "ab"[i % 2]) for i, row in enumerate(rows)], header)
+    write_csv("b.csv", [(f"p e\u0301te\u0301 {i}", f"new {i}", "ab"[i % 2]) for i in range(7)], header)
+    prepare("a.csv", "--valid", "b.csv", "--test", "c.csv")
+    found = [line for line in capsys.readouterr().out.splitlines() if "also in" in line]
+    assert "1 second" in found.pop()  # of test in valid
+    assert "0 examples of valid also in train (normalized); alone, 7 first and 0 second texts" in found[0]
+    assert "0 examples of test also in train (normalized); alone, 0 first and 6 second texts" in found[1]
 
 
 def test_joined_columns_and_another_dialect(workdir, capsys):

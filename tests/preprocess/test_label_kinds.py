@@ -9,7 +9,7 @@ import pytest
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.__main__ import main
-from roberta_small.preprocess.labels import label_lines
+from roberta_small.preprocess.label_cells import label_lines
 from tests.support.labelled_files import content, lines, prepare, texts, write_csv, write_json_lines
 
 NUMBERS = [f"{i % 13 / 2.5:.3f}" for i in range(60)]
@@ -94,6 +94,16 @@ def test_all_ways_to_write_several_labels_give_the_same_data(workdir, kind):
     assert sorted(found) == sorted(map(sorted, LISTS))
 
 
+@pytest.mark.parametrize("form", [str, float])
+def test_empty_cells_of_indicators_are_counted(workdir, capsys, form):
+    cells = [[form(i % 2), "" if i % 3 == 0 else form(0)] for i in range(60)]
+    cells[4:6] = [["", ""], [form(1), form(1)]]
+    prepare(csv_of(cells, ("text", "a", "b")), "--label-column", "a", "b")
+    assert "'b' 20" in capsys.readouterr().out
+    assert content("split.json")["left_out"] == [["a.csv", 6, "no label"]]
+    assert sum('"b"' in line for name in ("train", "valid", "test") for line in lines(f"{name}.label")) == 1
+
+
 def test_labels_that_look_alike_are_merged(workdir):
     prepare(lists_of([["a", "B"], ["A", "b"], ["a", "b"]] * 20), "--merge-labels")
     assert sorted(report()["labels"]) == ["a", "b"]
@@ -115,7 +125,7 @@ def test_line_files_have_their_kind(workdir):
         (["3"] * 30, ("--task", "regression"), ("a.csv", "3")),
         (NUMBERS, ("--merge-labels",), ("--merge-labels",)),
         (NUMBERS, ("--label-separator", "|", "--task", "regression"), ("--label-separator", "--task")),
-        (NUMBERS, ("--label-separator", " "), ("--label-separator",)),
+        (NUMBERS, ("--label-separator", ""), ("--label-separator",)),
         (['["a", 1]', '[["b"]]'] * 20, (), ("a.csv, line 3", "['b']")),
         (['["a"]'] * 30, (), ("a.csv", "1 label")),
     ],

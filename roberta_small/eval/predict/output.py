@@ -37,8 +37,6 @@ EXACT = 10**15
 """Integers below are exact in a workbook, whose numbers have 15 digits."""
 LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
-LABEL_SEPARATOR = "|"
-"""Between the predicted classes of multi-label data in a cell."""
 MARKED_FRACTION = 0.25
 """A word is marked if its score is at least this fraction of the largest score in its text."""
 
@@ -78,8 +76,8 @@ class TextPrediction:
     def written(self) -> str:
         """What is predicted, as text."""
         predicted = self.found.predicted
-        if isinstance(predicted, tuple):
-            return LABEL_SEPARATOR.join(predicted)
+        if isinstance(predicted, tuple):  # a notation that `prepare` reads, whatever the names contain
+            return json.dumps(predicted, ensure_ascii=False)
         return predicted if isinstance(predicted, str) else f"{predicted:.6g}"
 
 
@@ -241,17 +239,24 @@ def write_glue(stream: IO[str]) -> Iterator[Write]:
     """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
 
     The index is that of the input table, if it has a column `index`, else that of the text. A number has
-    three decimals.
+    three decimals, and is from 0 to 5, as the scores of STS-B.
     """
+    outside = 0
 
     def write(prediction: TextPrediction) -> None:
+        nonlocal outside
         index = (prediction.cells or {}).get("index", prediction.index)
-        predicted = prediction.found.predicted
-        shown = f"{predicted:.3f}" if isinstance(predicted, float) else prediction.written
+        predicted, shown = prediction.found.predicted, prediction.written
+        if isinstance(predicted, float):
+            within = min(max(predicted, 0.0), 5.0)
+            outside += within != predicted
+            shown = f"{within:.3f}"
         stream.write(f"{index}\t{shown}\n")
 
     stream.write("index\tprediction\n")
     yield write
+    if outside:
+        print(f"warning: {count(outside, 'number')} outside 0 to 5, written as 0 or 5", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -337,11 +342,11 @@ def write_text(stream: IO[str], *, color: bool) -> Iterator[Write]:
     """
 
     def write(prediction: TextPrediction) -> None:
-        label = prediction.written or "–"
+        label = prediction.written
         predicted, p, std = prediction.found.predicted, prediction.probabilities, prediction.std
         if isinstance(predicted, tuple):  # of each class, with its standard deviation over an ensemble
             spread = {name: f" ± {value:.3f}" for name, value in std.items()} if isinstance(std, dict) else {}
-            certainty = LABEL_SEPARATOR.join(f"{p[name]:.3f}{spread.get(name, '')}" for name in predicted)
+            certainty = " ".join(f"{p[name]:.3f}{spread.get(name, '')}" for name in predicted)
         else:
             certainty = f"{p[predicted]:.3f}" if isinstance(predicted, str) else ""
             certainty += f" ± {std:.3f}" if isinstance(std, float) else ""

@@ -23,15 +23,21 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import SHIPPED, read_lines, sha256, shown_path
-from roberta_small.common.label_kinds import LabelKind, kind_of_report
+from roberta_small.common.label_kinds import KINDS, REGRESSION, LabelKind, kind_of_report
 from roberta_small.common.run import find_checkpoint
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 from roberta_small.preprocess.options import NO_TEST
 
 
 def label_kind(data: Path) -> LabelKind:
-    """The kind of the labels of a data folder; raises `UserError` if its report has an unknown one."""
-    return kind_of_report(read_report(data), data / REPORT)
+    """The kind of the labels of a data folder; raises `UserError` if its report has an unknown one.
+
+    Without a report, numbers are recognized by their file, as fairseq's examples write it.
+    """
+    report, labels = read_report(data), data / "label"
+    if not report and (labels / "train.label").is_file() and not (labels / "dict.txt").is_file():
+        return KINDS[REGRESSION]
+    return kind_of_report(report, data / REPORT)
 
 
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
@@ -87,9 +93,10 @@ def special_token_flags(data: Path) -> list[str]:
 
 
 def subset_flags(data: Path) -> list[str]:
-    """The flag for data that were prepared without a test set."""
-    prepared = read_report(data).get("options") or {}
-    return ["--valid-subset", "valid"] if prepared.get("test") == NO_TEST else []
+    """The flag for data without a test set: prepared so, or by fairseq's examples without its labels."""
+    prepared = (report := read_report(data)).get("options") or {}
+    without = prepared.get("test") == NO_TEST if report else not any((data / "label").glob("test.*"))
+    return ["--valid-subset", "valid"] if without else []
 
 
 def label_classes(data: Path) -> list[str]:

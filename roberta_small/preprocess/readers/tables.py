@@ -54,11 +54,13 @@ PAIR_NAMES = (
 LABEL_NAMES = (
     ("label", "labels", "class", "category", "stars", "rating", "sentiment", "polarity", "target"),
     ("gold_label", "gold", "intent", "topic", "emotion", "étiquette", "classe", "catégorie", "note"),
+    ("score", "similarity_score", "relatedness_score"),
 )
 COLUMN_NAMES = frozenset([*TEXT_NAMES[0], *LABEL_NAMES[0], *(name for pair in PAIR_NAMES for name in pair)])
 """Names that show that a line is the header of a table."""
 LINE_BREAKS = re.compile(r"\r\n|[\n\r\t\x00]")
-TRUE, FALSE = frozenset({"1", "true", "yes", "x"}), frozenset({"0", "false", "no"})
+TRUE = frozenset({"1", "1.0", "true", "t", "yes", "y", "x", "oui", "vrai"})
+FALSE = frozenset({"0", "0.0", "false", "f", "no", "n", "non", "faux"})
 """Cells of a column that says whether a row has a label; an empty one means that it does not."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""

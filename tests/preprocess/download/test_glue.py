@@ -152,10 +152,13 @@ def test_another_content_is_one_error(local, monkeypatch, capsys, task, change, 
     assert re.search(message, error)
 
 
-def test_a_submission_has_the_index_of_the_file_and_the_prediction():
+def test_a_submission_has_the_index_of_the_file_and_the_prediction(capsys):
     stream = io.StringIO()
     with write_glue(stream) as write:
         write(TextPrediction(0, "a", Prediction(0, None, {"0": 0.3, "1": 0.7}), cells={"index": 17}))
         write(TextPrediction(1, "b", Prediction(1, None, {"entailment": 0.9, "not_entailment": 0.1})))
-        write(TextPrediction(2, "c", ValuePrediction(2, None, 3.14159)))
-    assert stream.getvalue() == "index\tprediction\n17\t1\n1\tentailment\n2\t3.142\n"
+        for number, value in ((2, 3.14159), (3, 5.2), (4, -0.0001)):
+            write(TextPrediction(number, "c", ValuePrediction(number, None, value)))
+    found = "index\tprediction\n17\t1\n1\tentailment\n2\t3.142\n3\t5.000\n4\t0.000\n"
+    assert stream.getvalue() == found
+    assert "2 numbers outside 0 to 5" in capsys.readouterr().err

@@ -76,6 +76,8 @@ def test_malformed_files_are_refused_with_their_place(write, name, content, plac
         (["avis", "note"], Columns("avis", None, "note")),
         (["text", "avis", "id", "label", "note"], Columns("text", None, "label")),
         (["utterance", "id", "intent"], Columns("utterance", None, "intent")),
+        (["sentence1", "sentence2", "score"], Columns("sentence1", "sentence2", "score")),
+        (["text", "score", "topic"], Columns("text", None, "topic")),
     ],
 )
 def test_columns_are_guessed_by_their_names(names, columns):

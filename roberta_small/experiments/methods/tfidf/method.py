@@ -27,7 +27,8 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
 from roberta_small.preprocess import dictionary
-from roberta_small.preprocess.labels import check_line_counts, class_names, classes_in, label_lines
+from roberta_small.preprocess.label_cells import label_lines
+from roberta_small.preprocess.labels import check_line_counts, class_names, classes_in
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 INIT, SEED = "tfidf", 0
