@@ -15,12 +15,12 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
+from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report, text_columns
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
@@ -149,6 +149,11 @@ class Model:
     def pairs(self) -> bool:
         """Whether an example is two sentences."""
         return self.checkpoint.is_classifier and self.data.pairs
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the texts in the file of the training (`text_columns`); empty if unknown."""
+        return (self.run.manifest or {}).get("columns") or text_columns(self.data.report)
 
     @cached_property
     def dictionary(self) -> Path:

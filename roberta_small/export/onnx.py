@@ -83,10 +83,10 @@ class Classifier:
         model, tokenizer = self.model, self.model.tokenizer
         known = (model.labels, model.input_format, model.pairs, model.normalize_apostrophes)
         if isinstance(model.encoder, TransformersEncoder):
-            return Metadata(*known, tokenizer=model.encoder.packed())
+            return Metadata(*known, tokenizer=model.encoder.packed(), columns=model.columns)
         assert tokenizer.model is not None
         dictionary = model.dictionary.read_text(encoding="utf-8")
-        return Metadata(*known, tokenizer.model.read_bytes(), dictionary)
+        return Metadata(*known, tokenizer.model.read_bytes(), dictionary, columns=model.columns)
 
 
 def open_classifier(path: str | os.PathLike[str]) -> Classifier:

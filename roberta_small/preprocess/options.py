@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from roberta_small.common.cli import positive
 from roberta_small.common.label_kinds import TASKS
 
 DEFAULT_PART = "0.1"
@@ -63,7 +64,7 @@ def add_columns(parser: Arguments) -> None:
 
 
 def add_dialect(parser: Arguments) -> None:
-    """`--encoding`, `--delimiter` and `--no-header`, which are None unless they are given."""
+    """The options of `readers.dialect.dialect_of`, which are None unless they are given."""
     parser.add_argument(
         "--encoding", metavar="NAME", help="encoding of the file, such as cp1252 (default: detected)"
     )
@@ -77,6 +78,16 @@ def add_dialect(parser: Arguments) -> None:
         action="store_const",
         const=True,
         help="the first row is an example; the columns are named 1, 2, ...",
+    )
+    parser.add_argument(
+        "--header-row",
+        type=positive,
+        metavar="N",
+        help="row of a workbook, or line of CSV, with the names of the columns; those above are not read "
+        "(default: the first one)",
+    )
+    parser.add_argument(
+        "--sheet", metavar="NAME", help="sheet of a workbook (default: the only one with cells)"
     )
 
 

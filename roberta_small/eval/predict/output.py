@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import date, time, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +38,12 @@ EXACT = 10**15
 """Integers below are exact in a workbook, whose numbers have 15 digits."""
 LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
+ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
+"""The beginning of what a workbook would read as an escaped character, such as _x000D_."""
+FIRST_MONTH = (1900, 3)
+"""Of the dates of a workbook: before, Excel counts a leap day that did not exist."""
+ROWS_OF_WIDTH, MOST_WIDTH = 1000, 60
+"""Cells that decide the width of a column of a workbook, in characters, and the largest one."""
 LABEL_SEPARATOR = "|"
 """Between the predicted classes of multi-label data in a cell."""
 MARKED_FRACTION = 0.25
@@ -102,6 +109,10 @@ class Layout:
     """Whether the data are multi-label: each class has a standard deviation."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Other names of output fields, because the table has columns of these names (`avoid_columns`)."""
+    formats: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(Row of a workbook, column), counted from 0 -> number format."""
+    decimal: str = "."
+    """Of the numbers in CSV."""
 
     @property
     def label(self) -> str:
@@ -232,8 +243,11 @@ def write_csv(stream: IO[str], layout: Layout, delimiter: str) -> Iterator[Write
         line.seek(0)
         line.truncate()
 
+    def cell_of(value: Any) -> Any:
+        return str(value).replace(".", layout.decimal) if isinstance(value, float) else _csv_cell(value)
+
     write_row(layout.header())
-    yield lambda prediction: write_row(map(_csv_cell, layout.row(prediction)))
+    yield lambda prediction: write_row(map(cell_of, layout.row(prediction)))
 
 
 @contextlib.contextmanager
@@ -299,26 +313,42 @@ def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     try:
         import openpyxl
         from openpyxl.cell import WriteOnlyCell
+        from openpyxl.utils import get_column_letter
     except ImportError:
         raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("predictions")
+    sheet.freeze_panes = "A2"
+    for number, name in enumerate(layout.header(), start=1):
+        cells = (layout.table or {"text": [MOST_WIDTH * " "]}).get(name, ())[:ROWS_OF_WIDTH]
+        width = max(len(str(value)) for value in [name, *cells]) + 2
+        sheet.column_dimensions[get_column_letter(number)].width = min(width, MOST_WIDTH)
     shortened = 0
 
-    def cell_of(value: Any) -> Any:
+    def cell_of(value: Any, number_format: str | None = None) -> Any:
         nonlocal shortened
-        value = _csv_cell(value)
-        exact = value is None or (isinstance(value, int) and abs(value) < EXACT)
-        if exact or (isinstance(value, float) and math.isfinite(value)):
-            return value
-        text = NOT_IN_XML.sub(" ", str(value))
-        shortened += len(text) > LONGEST_CELL
-        cell = WriteOnlyCell(sheet, text[:LONGEST_CELL])
-        cell.data_type = "s"  # not a formula
+        native = value is None or isinstance(value, bool | time | timedelta)
+        native = native or (isinstance(value, int) and abs(value) < EXACT)
+        native = native or (isinstance(value, float) and math.isfinite(value))
+        if isinstance(value, date):  # a workbook has no time zones, and days since 1900 only
+            native = (value.year, value.month) >= FIRST_MONTH and getattr(value, "tzinfo", None) is None
+        if native:
+            cell = WriteOnlyCell(sheet, value)
+        else:
+            text = NOT_IN_XML.sub(" ", str(_csv_cell(value)))
+            shortened += len(text) > LONGEST_CELL
+            cell = WriteOnlyCell(sheet, ESCAPE.sub("_x005F_", text[:LONGEST_CELL]))
+            cell.data_type = "s"  # not a formula
+        if number_format is not None:
+            cell.number_format = number_format
         return cell
 
+    def write(prediction: TextPrediction) -> None:
+        cells = enumerate(layout.row(prediction))
+        sheet.append([cell_of(cell, layout.formats.get((prediction.index, i))) for i, cell in cells])
+
     sheet.append(list(map(cell_of, layout.header())))
-    yield lambda prediction: sheet.append(list(map(cell_of, layout.row(prediction))))
+    yield write
     book.save(stream)
     if shortened:
         print(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.tables import read_cells
+from roberta_small.preprocess.readers.tables import load
 
 NASTY = st.text(st.sampled_from(list("ab\"',;|\t =-1.é’ \u2028")), min_size=1, max_size=12)
 WORDS = st.lists(NASTY, min_size=1, max_size=4).map(" ".join)
@@ -42,7 +42,7 @@ def test_what_the_csv_module_writes_is_read_as_written(folder, rows, delimiter, 
     content = ("\ufeff" if mark else "") + stream.getvalue()
     path = write(folder, "a.tsv" if delimiter == "\t" else "a.csv", content)
     try:
-        found = read_cells(path)
+        found = load(path).cells
     except UserError:
         return  # it cannot be told from a file with a quotation mark that is not closed
     assert found["text"].tolist() == [text for text, _ in rows]

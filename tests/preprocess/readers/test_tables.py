@@ -12,7 +12,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import read_records
 from roberta_small.preprocess.readers.dialect import Dialect
 from roberta_small.preprocess.readers.records import COMPRESSED
-from roberta_small.preprocess.readers.tables import Columns, choose_columns, read_cells, read_table, records
+from roberta_small.preprocess.readers.tables import Columns, choose_columns, load, read_table, records
 from tests.support.table_files import rows
 
 
@@ -108,14 +108,14 @@ def test_ambiguous_columns_are_an_error(names, given, flag, named):
 
 def test_cells_as_stored(write):
     path = write("a.csv", 'text,id\n" a\rb ",01\n\n,\n"",\nc\n')
-    table = read_cells(path)
+    table = load(path).cells
     assert table["text"].fillna("").tolist() == [" a\rb ", "", "", "c"]
     assert table["id"].fillna("").tolist() == ["01", "", "", ""]
-    single = read_cells(write("b.csv", 'text\na\n\n""\nb\n\n'))
+    single = load(write("b.csv", 'text\na\n\n""\nb\n\n')).cells
     assert single["text"].fillna("").tolist() == ["a", "", "b"]
     assert single.index.tolist() == [2, 4, 5]
     rows = [{"a": 1, "b": [1.5]}, {"a": "x"}, {}]
-    stored = read_cells(write("c.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows)))
+    stored = load(write("c.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))).cells
     assert [list(row) for row in stored.where(stored.notna(), None).to_numpy()] == [
         [1, [1.5]],
         ["x", None],
