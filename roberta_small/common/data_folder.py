@@ -68,16 +68,6 @@ def read_report(folder: Path) -> dict[str, Any]:
     return report
 
 
-def text_columns(report: dict[str, Any]) -> dict[str, Any]:
-    """The columns of the texts in the file that a data folder was prepared from: `text`, `more_text`, `pair`.
-
-    Version 1 recorded only those that the user gave. Empty if none is recorded.
-    """
-    options = report.get("options", {})
-    recorded = report.get("columns") or {**options, **(options.get("columns") or {})}
-    return {name: recorded[name] for name in ("text", "more_text", "pair") if recorded.get(name)}
-
-
 def recorded_checksums(folder: Path) -> dict[str, str]:
     """The recorded SHA-256 of each file by its path in `folder`; empty without a report.
 

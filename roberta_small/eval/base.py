@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report, text_columns
+from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
@@ -152,8 +152,8 @@ class Model:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of the texts in the file of the training (`text_columns`); empty if unknown."""
-        return (self.run.manifest or {}).get("columns") or text_columns(self.data.report)
+        """The columns of the file of the training, as the manifest records them; empty if unknown."""
+        return (self.run.manifest or {}).get("columns", {})
 
     @cached_property
     def dictionary(self) -> Path:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import sha256
+from roberta_small.common.files import read_object, sha256
 from roberta_small.common.statistics import wilson_interval
 from roberta_small.eval.origin import DataFolder
 from roberta_small.eval.report import most_confused
+from roberta_small.preprocess.dataset import SPLIT_REPORT
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
@@ -28,8 +30,10 @@ CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
 
 
-def read_texts(data: DataFolder, split: str) -> list[str]:
-    """One text per example; the sentences of a pair are separated by a vertical bar.
+def read_texts(data: DataFolder, split: str) -> list[tuple[str, str]]:
+    """Place and text of each example; the sentences of a pair are separated by a vertical bar.
+
+    The place is the line of the user's own file, or that of the text if the data folder does not record it.
 
     They are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
     """
@@ -50,7 +54,14 @@ def read_texts(data: DataFolder, split: str) -> list[str]:
         raise UserError(
             f"{' and '.join(map(str, files))} have different numbers of lines; prepare the data again"
         )
-    return [" | ".join(parts) for parts in zip(*columns, strict=True)]
+    texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
+    places = [f"line {number}" for number in range(1, len(texts) + 1)]
+    if (report := data.path / SPLIT_REPORT).is_file():
+        recorded = read_object(report, WRITE_AGAIN).get("examples", {}).get(split, [])
+        places = [f"{source}, line {line}" for source, line in recorded] or places
+    if len(places) != len(texts):
+        raise UserError(f"{report}: {len(places):,} examples of {split}, not {len(texts):,}; {WRITE_AGAIN}")
+    return list(zip(places, texts, strict=True))
 
 
 def page_data(
@@ -59,12 +70,12 @@ def page_data(
     p_RNK: NDArray[np.float64],
     labels_N: NDArray[np.int64],
     lines_N: NDArray[np.int64],
-    texts: Sequence[str],
+    texts: Sequence[tuple[str, str]],
     split: str,
 ) -> dict[str, Any]:
     """The content of the page for R runs, N examples and K classes; `UserError` if a text is missing.
 
-    `lines_N` are the indices of the examples in `texts`.
+    `lines_N` are the indices of the examples in `texts`, which are those of `read_texts`.
     """
     if lines_N[-1] >= len(texts):
         raise UserError(
@@ -74,8 +85,8 @@ def page_data(
     predicted_N = mean_NK.argmax(axis=1)
     rows = [
         {
-            "line": index + 1,
-            "text": texts[index],
+            "place": texts[index][0],
+            "text": texts[index][1],
             "label": int(label),
             "runs": [_best(p_K) for p_K in p_RNK[:, n]],
             "mean": _best(mean_NK[n]),
@@ -85,7 +96,7 @@ def page_data(
     ]
     matrix_KK = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(matrix_KK, (labels_N, predicted_N), 1)
-    words_N = np.array([len(texts[index].split()) for index in lines_N])
+    words_N = np.array([len(texts[index][1].split()) for index in lines_N])
     correct_N = (p_RNK.argmax(axis=2) == labels_N).mean(axis=0)
     return {
         "split": split,

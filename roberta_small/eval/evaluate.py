@@ -229,8 +229,8 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
-    """The text of the split, for --errors; `UserError` without it, and unless an example has one class."""
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[tuple[str, str]]:
+    """Place and text of each example of the split, for --errors; `UserError` without it, and unless an example has one class."""
     from roberta_small.eval.error_analysis import read_texts
 
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))

@@ -29,7 +29,6 @@ BLOCK_ROWS = 4096
 STDIN = "standard input"
 NAME = re.compile(r"\w[\w .-]{0,30}")
 """A name of a column."""
-SURROGATE = re.compile("[\ud800-\udfff]")
 COMMA = re.compile(r"\s*[+-]?\d+,(?:\d{1,2}|\d{4,})\s*")
 """A number with a decimal comma; with three digits, it could separate thousands."""
 POINT = re.compile(r"\s*[+-]?\d*\.\d+\s*")
@@ -158,7 +157,7 @@ class Table:
         columns: name -> cells as stored in the file; missing cells are None.
         count: the number of rows.
         dialect: how the file is written.
-        formats: as in `tables.Loaded`.
+        formats: (row counted from 0, position of the column) -> number format, of a workbook.
         chosen: the columns of the texts, after `check` at the latest.
     """
 
@@ -168,41 +167,31 @@ class Table:
         Raises `UserError` where the file is malformed, a given column is missing, or a cell is not Unicode.
         """
         loaded = tables.load(path, dialect)
-        print(*loaded.notes, sep="\n", end="\n" if loaded.notes else "", file=sys.stderr)
+        for note in loaded.notes:
+            print(note, file=sys.stderr)
         cells, self.dialect = loaded.cells, loaded.dialect
-        self.path = path
-        self.given = given
-        self.chosen = given
+        self.path, self.given, self.chosen = path, given, given
         self.columns = {
             name: [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells[name]]
             for name in cells.columns
         }
-        if given.named():
-            self.chosen = tables.choose_columns(list(self.columns), given, path, needs_label=False)
         self.count = len(cells)
-        self.formats = loaded.formats
-        for name, values in self.columns.items():
-            for number, value in enumerate(values, start=1):
-                nested = isinstance(value, list | dict)
-                text = json.dumps(value, ensure_ascii=False, default=str) if nested else value
-                if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):
-                    raise UserError(
-                        f"{path}, row {number}, column '{name}': invalid Unicode (lone surrogate); correct "
-                        "the text"
-                    )
+        self.formats = {(line - cells.index[0], i): name for (line, i), name in loaded.formats.items()}
+        self._text = tables.cleaned(cells, path, empty=True).fillna("")
+        if given.named():
+            self.chosen = tables.choose_columns(cells.columns, given, path, needs_label=False)
 
     @property
     def decimal_comma(self) -> bool:
         """Whether numbers of the file have a decimal comma, and none a decimal point."""
-        text = [cell for cells in self.columns.values() for cell in cells if isinstance(cell, str)]
-        return any(map(COMMA.fullmatch, text)) and not any(map(POINT.fullmatch, text))
+        cells = self._text.to_numpy().ravel()
+        return any(map(COMMA.fullmatch, cells)) and not any(map(POINT.fullmatch, cells))
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the rows in blocks; the columns must have passed `check`."""
-        first = [tables.joined(cells) for cells in zip(*map(self._texts, self.chosen.texts), strict=True)]
-        texts: list[Text] = list(first)
+        texts: list[Any] = [tables.joined(cells) for cells in self._text[[*self.chosen.texts]].to_numpy()]
         if pairs:
-            texts = list(zip(first, self._texts(self.chosen.pair), strict=True))
+            texts = list(zip(texts, self._text[self.chosen.pair], strict=True))
         for start in range(0, self.count, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, self.count)
             rows = [
@@ -229,7 +218,7 @@ class Table:
                         "choose others with --text-column"
                     )
             given = Columns() if missing else trained
-            self.chosen = tables.choose_columns(list(self.columns), given, self.path, needs_label=False)
+            self.chosen = tables.choose_columns(self._text.columns, given, self.path, needs_label=False)
         if self.chosen != self.given:
             names = [*self.chosen.texts, *([self.chosen.pair] if self.chosen.pair else [])]
             shown = " and ".join(map(repr, names))
@@ -247,9 +236,6 @@ class Table:
                 f"{self.path}: '{self.chosen.text}' and '{self.chosen.pair}' are sentence pairs, but the "
                 f"checkpoint classifies single texts; {remedy}"
             )
-
-    def _texts(self, column: str | None) -> list[str]:
-        return [] if column is None else [tables.cell_text(value) or "" for value in self.columns[column]]
 
 
 def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect: Dialect) -> Lines | Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -21,6 +20,7 @@ DOUBTS = {
     "f": "formulas without a value, read as empty cells; save the file in a spreadsheet program",
 }
 """Type of a cell in `openpyxl` -> what is said about it."""
+TRUE = ("1", "true")
 MERGED, HIDDEN = "merged cells; below the header, each row has the value", "hidden rows, read as the others"
 
 
@@ -53,81 +53,68 @@ def load_parquet(path: str) -> pd.DataFrame:
     return pd.DataFrame(columns, dtype=object)
 
 
-@dataclass
-class Sheet:
-    """The content of a sheet; rows and columns count from 1."""
+def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None = None) -> pd.DataFrame:
+    """The rows of a sheet from `header_row`, or else the first with a cell, to the last with one; index: row.
 
-    title: str
-    hidden: bool
-    rows: dict[int, dict[int, Any]] = field(default_factory=dict)
-    """Row -> column -> value."""
-    formats: dict[tuple[int, int], str] = field(default_factory=dict)
-    """(Row, column) -> number format."""
-    merged: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """First column and row, last column and row."""
-    doubts: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """What is suspicious -> rows and places."""
-
-
-def load_workbook(
-    path: str, *, header: bool = True, header_row: int | None = None, sheet: str | None = None
-) -> pd.DataFrame:
-    """The rows of a sheet from the header to the last one that has a cell; index: number of the row.
-
-    Formulas are their values. A cell that is merged over several rows is in each of them. `sheet` None: the
-    only one that has cells, or the only visible one of them. `attrs` has `notes` and `formats` of
-    `tables.Loaded`.
+    Formulas are their values. A cell that is merged over rows is in each of them. `sheet` None: the only one
+    that has cells, or the only visible one of them. `attrs` has `notes` and `formats` of `tables.Loaded`.
     """
     try:
         import openpyxl
+        from openpyxl.utils import range_boundaries
+        from openpyxl.utils.escape import unescape
     except ImportError:
         raise UserError(f"{path}: a workbook needs openpyxl; install it: pip install openpyxl") from None
     data = read_bytes(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # of parts that are not read
             book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-            found = [_read_sheet(book, one) for one in book.worksheets if sheet in (None, one.title)]
+            parsed = [(one, *_parse(book, one)) for one in book.worksheets if sheet in (None, one.title)]
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
-    filled = [one for one in found if one.rows]
-    chosen = [one for one in filled if not one.hidden] or filled
+    filled = [found for found in parsed if found[1]]
+    chosen = [found for found in filled if found[0].sheet_state == "visible"] or filled
     if len(chosen) != 1:
-        titles = [one.title for one in chosen or book.worksheets]
-        what = "no cells" if sheet is None else f"no sheet '{sheet}' with cells"
-        raise UserError(
-            f"{path}: {f'{len(chosen)} sheets with cells' if chosen else what}; choose one with --sheet: "
-            f"{enumerate_some([repr(title) for title in titles], 12)}{nearest(sheet or '', titles)}"
-        )
-    (one,), rows = chosen, chosen[0].rows
+        titles = [one.title for one, *_ in chosen] or book.sheetnames
+        what = f"{len(chosen)} sheets with cells" if chosen else f"no cells in {sheet or 'it'}"
+        shown = enumerate_some(map(repr, titles), 12) + nearest(sheet or "", titles)
+        raise UserError(f"{path}: {what}; choose a sheet with --sheet: {shown}")
+    ((one, rows, merged, hidden),) = chosen
     first, last = header_row or min(rows), max(rows)
-    if first not in rows:
-        raise UserError(f"{path}: no cells in row {first} (--header-row); the first row is {min(rows)}")
-    for left, top, _, bottom in one.merged:
-        if top >= first + header and left in rows.get(top, {}):
+    doubts: dict[str, list[str]] = {MERGED: [], HIDDEN: [str(row) for row in hidden if row >= first]}
+    for area in merged:
+        left, top, _, bottom = range_boundaries(area)
+        if top > first and left in rows.get(top, {}):
+            doubts[MERGED].append(area)
             for row in range(top, min(bottom, last) + 1):
                 rows.setdefault(row, {})[left] = rows[top][left]
     columns = sorted({column for row in rows if row >= first for column in rows[row]})
-    cells = [[rows.get(row, {}).get(column) for column in columns] for row in range(first, last + 1)]
-    names = ["" if name is None else name for name in cells.pop(0)] if header else range(1, len(columns) + 1)
-    index = range(last + 1 - len(cells), last + 1)
-    table = pd.DataFrame(cells, columns=pd.Index(names, name=first), index=list(index), dtype=object)
-    hidden = [f"'{other.title}'" for other in filled if other is not one]
-    notes = [f"{path}: sheet '{one.title}', not the hidden {', '.join(hidden)} (--sheet)"] if hidden else []
-    for what, places in one.doubts.items():
-        if listed := [place for row, place in places if row >= first]:
-            notes.append(f"{path}, sheet '{one.title}': {what}: {enumerate_some(listed, 5)}")
-    places = ((row - index[0], column, name) for (row, column), name in one.formats.items() if row in index)
-    formats = {(row, columns.index(column)): name for row, column, name in places}
+    index = range(first, last + 1)
+    cells = [[rows.get(row, {}).get(column) for column in columns] for row in index]
+    formats = {}
+    for row, line in zip(index, cells, strict=True):
+        for i, cell in enumerate(line):
+            if cell is not None and cell.data_type in DOUBTS:
+                place = f"{cell.coordinate} ({cell.value})" if cell.value else cell.coordinate
+                doubts.setdefault(DOUBTS[cell.data_type], []).append(place)
+                line[i] = None
+            elif cell is not None:
+                line[i] = unescape(cell.value) if isinstance(cell.value, str) else cell.value
+                if cell.has_style:
+                    formats[row, i] = cell.number_format
+    table = pd.DataFrame(cells, index=list(index), dtype=object)
+    where = f"{path}, sheet '{one.title}'"
+    notes = [f"{where}: {what}: {enumerate_some(found, 5)}" for what, found in doubts.items() if found]
+    if others := [repr(other.title) for other, *_ in filled if other is not one]:
+        notes.append(f"{where}: the others are hidden ({enumerate_some(others)}); choose one with --sheet")
     table.attrs = {"notes": notes, "formats": formats}
     return table
 
 
-def _read_sheet(book: Any, sheet: Any) -> Sheet:
-    """The cells of a sheet, whatever range it declares."""
+def _parse(book: Any, sheet: Any) -> tuple[dict[int, dict[int, Any]], list[str], list[int]]:
+    """Row -> column -> cell, the merged areas, and the hidden rows; whatever range the sheet declares."""
     from openpyxl.cell.read_only import ReadOnlyCell
-    from openpyxl.utils import range_boundaries
-    from openpyxl.utils.escape import unescape
     from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
 
     class Parser(WorkSheetParser):
@@ -138,33 +125,21 @@ def _read_sheet(book: Any, sheet: Any) -> Sheet:
                 cell["data_type"] = "f"
             return cell
 
-    found = Sheet(sheet.title, sheet.sheet_state != "visible")
+    rows = {}
     with sheet._get_source() as source:
         parser = Parser(
             source, sheet._shared_strings, data_only=True, epoch=book.epoch,
             date_formats=book._date_formats, timedelta_formats=book._timedelta_formats,
         )  # fmt: skip
-        for row, cells in parser.parse():
-            for one in cells:
-                cell = ReadOnlyCell(sheet, **one)
-                value, kind = cell.value, cell.data_type
-                if value is None and kind != "f":
-                    continue
-                values = found.rows.setdefault(row, {})
-                if kind in DOUBTS:
-                    place = cell.coordinate + (f" ({value})" if value else "")
-                    found.doubts.setdefault(DOUBTS[kind], []).append((row, place))
-                else:
-                    values[cell.column] = unescape(value) if isinstance(value, str) else value
-                    if one["style_id"] and cell.number_format != "General":
-                        found.formats[row, cell.column] = cell.number_format
-    if parser.merged_cells is not None:
-        areas = [area.ref for area in parser.merged_cells.mergeCell]
-        found.merged = [range_boundaries(area) for area in areas]
-        found.doubts[MERGED] = [(top, area) for area, (_, top, _, _) in zip(areas, found.merged, strict=True)]
-    hidden = [row for row, set in parser.row_dimensions.items() if set.get("hidden") in ("1", "true")]
-    found.doubts[HIDDEN] = [(int(row), row) for row in hidden if int(row) in found.rows]
-    return found
+        for row, found in parser.parse():
+            cells = [ReadOnlyCell(sheet, **cell) for cell in found]
+            if kept := {
+                cell.column: cell for cell in cells if cell.value is not None or cell.data_type == "f"
+            }:
+                rows[row] = kept
+    merged = [] if parser.merged_cells is None else [area.ref for area in parser.merged_cells.mergeCell]
+    hidden = [int(row) for row, settings in parser.row_dimensions.items() if settings.get("hidden") in TRUE]
+    return rows, merged, [row for row in hidden if row in rows]
 
 
 def read_dataset(source: str) -> pd.DataFrame:

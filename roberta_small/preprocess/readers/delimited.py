@@ -28,9 +28,9 @@ MOST_HEADER = 10_000
 
 
 def load_delimited(
-    path: str, *, encoding: str, delimiter: str, header: bool = True, header_row: int | None = None
+    path: str, *, encoding: str, delimiter: str, header_row: int | None = None
 ) -> pd.DataFrame:
-    """The rows; without `header`, columns are named 1, 2, ...; `UserError` with file and line."""
+    """The rows from `header_row`, or else the first one; `UserError` with file and line."""
     text = decoded(path, encoding)
     if "\r" in text.strip() and "\n" not in text.strip():
         raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
@@ -39,16 +39,9 @@ def load_delimited(
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     if not rows:
         raise UserError(f"{path}: empty; use a file with a header and at least one row")
-    first_line, names = rows[0]
-    if header_row not in (None, first_line):
-        raise UserError(
-            f"{path}, line {header_row}: empty (--header-row); the next row is in line {first_line}"
-        )
     _check_swallowed(rows, path, delimiter)
-    names = rows.pop(0)[1] if header else [str(i + 1) for i in range(len(names))]
-    columns = pd.Index(names, name=first_line)
-    cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
-    return pd.DataFrame(cells, columns=columns, index=[line for line, _ in rows], dtype=object)
+    cells = [row + [None] * (len(rows[0][1]) - len(row)) for _, row in rows]
+    return pd.DataFrame(cells, index=[line for line, _ in rows], dtype=object)
 
 
 def delimiter_of(path: str, encoding: str, header_row: int | None = None) -> str:

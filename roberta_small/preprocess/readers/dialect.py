@@ -34,13 +34,8 @@ INVALID = "\ufffd"
 """What Python decodes invalid bytes to."""
 DETECTION_BYTES = 1 << 18
 SPECIFY = "specify the encoding with --encoding, in Western Europe usually --encoding cp1252"
-FLAGS = {
-    "encoding": "--encoding",
-    "delimiter": "--delimiter",
-    "header": "--no-header",
-    "header_row": "--header-row",
-    "sheet": "--sheet",
-}
+FLAGS = {name: f"--{name}" for name in ("encoding", "delimiter", "sheet")}
+FLAGS |= {"header": "--no-header", "header_row": "--header-row"}
 """Field of `Dialect` -> the option that sets it."""
 
 

@@ -95,7 +95,7 @@ class Columns:
 
     @classmethod
     def recorded(cls, content: Mapping[str, Any]) -> Columns:
-        """The columns of texts that `common.data_folder.text_columns` returns."""
+        """The columns of the texts in the manifest of a run."""
         return cls(content.get("text"), content.get("pair"), more_text=tuple(content.get("more_text", ())))
 
     @property
@@ -121,8 +121,8 @@ class Columns:
 
 Load = Callable[..., "pd.DataFrame"]
 """`load(path)`: the rows with their cells as stored. The index is the line of each row, counted from 1, or a
-`RangeIndex` from 0, which becomes the number of the row; the name of the columns is the line of their names.
-`attrs` may have `notes` and `formats` of `Loaded`. Raises `UserError` for malformed content."""
+`RangeIndex` from 0, which becomes the number of the row. `attrs` may have `notes` and `formats` of `Loaded`.
+Raises `UserError` for malformed content."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Loaded:
     notes: list[str]
     """What was only detected, and what is suspicious, in sentences for the user."""
     formats: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """(Row, column) of a cell of a workbook, counted from 0 -> its number format."""
+    """(Line, position) of a cell of a workbook -> its number format."""
 
     def text(self) -> pd.DataFrame:
         """The cells as `str`, or None where empty, without empty rows; errors as for `cleaned`."""
@@ -158,7 +158,8 @@ _formats: dict[str, Format] = {}
 def register_table(load: Load, suffixes: tuple[str, ...], options: tuple[str, ...] = ()) -> None:
     """Add a format of tables for files with one of `suffixes` (".ods"), in lower case.
 
-    `options` are the fields of `Dialect` that `load` takes as keyword arguments.
+    `options` are the fields of `Dialect` that `load` takes as keyword arguments. With "header", which it does
+    not take, its first row has the names of the columns.
     """
     claim(TABLE, suffixes)
     _formats.update(dict.fromkeys(suffixes, Format(load, options)))
@@ -229,42 +230,53 @@ def load(path: str, dialect: Dialect | None = None) -> Loaded:
     with file and line where the file is malformed, and where it has no rows or repeats a column's name.
     """
     found, (dialect, notes) = _format(path), detect(path, dialect)
-    table = found.load(path, **{name: getattr(dialect, name) for name in found.options})
+    table = found.load(path, **{name: getattr(dialect, name) for name in found.options if name != "header"})
     more, table.attrs = table.attrs, {}
-    if dialect.header and dialect.header_row is None and table.columns.name is not None:
-        _check_header(table, path)
     if isinstance(table.index, pd.RangeIndex) and table.index.start == 0:
         table = table.set_axis(range(1, len(table) + 1))
+    if "header" in found.options:
+        table = _with_names(table, dialect, path)
     cells = _not_empty(_named(table, path), path)
     return Loaded(path, cells, dialect, notes + more.get("notes", []), more.get("formats", {}))
 
 
-def _check_header(table: pd.DataFrame, path: str) -> None:
-    """Raise `UserError` where the first row is an example, or may be a title above the names."""
-    names = [_clean(str(name)) for name in table.columns]
-    where = f"{path}, line {table.columns.name}: no names of columns but"
+def _with_names(rows: pd.DataFrame, dialect: Dialect, path: str) -> pd.DataFrame:
+    """The rows below that of the names, or all rows with numbers as names.
+
+    Raises `UserError` where the row of the names is empty, an example, or perhaps a title above the names.
+    """
+    if not dialect.header or rows.empty:
+        return rows.set_axis(range(1, rows.shape[1] + 1), axis=1)
+    line, table = rows.index[0], rows.iloc[1:]
+    names = [cell_text(cell) or "" for cell in rows.iloc[0]]
+    if dialect.header_row not in (None, line) or not any(names):
+        raise UserError(f"{path}, line {dialect.header_row or line}: no names of columns (--header-row)")
+    table = table.set_axis(names, axis=1)
+    if dialect.header_row is not None:
+        return table
     if any(len(name.split()) >= TEXT_WORDS for name in names):
         for column, name in enumerate(names):  # the first row is an example if one cell is a label
-            below = {cell_text(cell) for cell in table.iloc[:, column]} - {None}
+            below = {cell_text(cell) for cell in table.iloc[:, column]}
             if name in below and len(below) <= max(2, len(table) / 2):
                 raise UserError(
-                    f"{where} an example ('{name}' is a value of its column); pass --no-header, or insert a "
-                    "line with the names"
+                    f"{path}, line {line}: no names of columns but an example ('{name}' is a value of its "
+                    "column); pass --no-header, or insert a line with the names"
                 )
     known = {name for group in (*TEXT_NAMES, *LABEL_NAMES, *PAIR_NAMES) for name in group}
     if names[0] and not any(names[1:]) and names[0].casefold() not in known:
-        for line, cells in zip(table.index, table.head(TITLE_ROWS).to_numpy(), strict=False):
+        for below, cells in zip(table.index, table.head(TITLE_ROWS).to_numpy(), strict=False):
             filled = [repr(text) for cell in cells if (text := cell_text(cell))]
             if len(filled) > 1:
                 raise UserError(
-                    f"{where} '{names[0]}', which may be a title above those in line {line} "
-                    f"({enumerate_some(filled)}); pass --header-row {line}, or --header-row "
-                    f"{table.columns.name} if it is a name"
+                    f"{path}, line {line}: '{names[0]}' may be a title above the names of the columns, line "
+                    f"{below} ({enumerate_some(filled)}); pass --header-row {below}, or else --header-row "
+                    f"{line}"
                 )
+    return table
 
 
-def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
-    """The cells of any table as text, and None where empty; rows that are all empty are left out.
+def cleaned(table: pd.DataFrame, path: str, *, empty: bool = False) -> pd.DataFrame:
+    """The cells of any table as text, and None where empty; with `empty`, also rows that are all empty.
 
     Raises `UserError` where two columns have the same name, and for characters that UTF-8 cannot represent.
     """
@@ -278,7 +290,7 @@ def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
                     "which is no character; remove it"
                 )
     table = pd.DataFrame(cells, index=table.index, dtype=object)
-    return table[[any(row) for row in zip(*cells.values(), strict=True)]]
+    return table[[empty or any(row) for row in zip(*cells.values(), strict=True)]]
 
 
 def detect(path: str, given: Dialect | None = None) -> tuple[Dialect, list[str]]:

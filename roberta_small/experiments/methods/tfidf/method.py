@@ -140,7 +140,7 @@ class Tfidf(Method):
         )  # fmt: skip
         parser.add_setting("out", "runs", "folder of the runs")
         parser.add_argument(
-            "--dry-run", action="store_true", help="print the plan and the command only (a file is prepared)"
+            "--dry-run", action="store_true", help="print the plan and the commands only (a file is prepared)"
         )
         add_features(parser)
         prepare.add_options(parser)
