@@ -33,9 +33,8 @@ CONFUSIONS = 15
 def read_texts(data: DataFolder, split: str) -> list[tuple[str, str]]:
     """Place and text of each example; the sentences of a pair are separated by a vertical bar.
 
-    The place is the line of the user's own file, or that of the text if the data folder does not record it.
-
-    They are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
+    The place is the line of the user's own file, or that of the text if the folder does not record it. Texts
+    are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
     """
     files = {path: digest for column in data.texts(split) for path, digest in column.items()}
     if not files:
@@ -55,12 +54,11 @@ def read_texts(data: DataFolder, split: str) -> list[tuple[str, str]]:
             f"{' and '.join(map(str, files))} have different numbers of lines; prepare the data again"
         )
     texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
-    places = [f"line {number}" for number in range(1, len(texts) + 1)]
-    if (report := data.path / SPLIT_REPORT).is_file():
-        recorded = read_object(report, WRITE_AGAIN).get("examples", {}).get(split, [])
-        places = [f"{source}, line {line}" for source, line in recorded] or places
+    report = data.path / SPLIT_REPORT
+    recorded = read_object(report, WRITE_AGAIN)["examples"].get(split, []) if report.is_file() else []
+    places = [f"{source}, line {line}" for source, line in recorded]
     if len(places) != len(texts):
-        raise UserError(f"{report}: {len(places):,} examples of {split}, not {len(texts):,}; {WRITE_AGAIN}")
+        places = [f"line {number}" for number in range(1, len(texts) + 1)]
     return list(zip(places, texts, strict=True))
 
 
