@@ -230,7 +230,7 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
 
 
 def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[tuple[str, str]]:
-    """Place and text of the examples, for --errors; `UserError` without them, or if one has no single class."""
+    """Place and text of each example, for --errors; `UserError` without, or if one has not one class."""
     from roberta_small.eval.error_analysis import read_texts
 
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))

@@ -69,7 +69,8 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     try:
         with warnings.catch_warnings(action="ignore"):  # of parts that are not read
             book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-            parsed = [(one, *_parse(book, one)) for one in book.worksheets if sheet in (None, one.title)]
+            strings = _shared_strings(book)
+            parsed = [(one, *_parse(one, strings)) for one in book.worksheets if sheet in (None, one.title)]
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
@@ -112,7 +113,22 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     return table
 
 
-def _parse(book: Any, sheet: Any) -> tuple[dict[int, dict[int, Any]], list[str], list[int]]:
+def _shared_strings(book: Any) -> list[str]:
+    """The texts that cells refer to, as written; `openpyxl` removes `x005F_` from them."""
+    from openpyxl.cell.text import Text
+    from openpyxl.xml.functions import iterparse
+
+    strings = []
+    for name in book._archive.namelist():
+        if name.lower().endswith("sharedstrings.xml"):
+            with book._archive.open(name) as source:
+                strings += [
+                    Text.from_tree(node).content for _, node in iterparse(source) if node.tag[-3:] == "}si"
+                ]
+    return strings
+
+
+def _parse(sheet: Any, strings: list[str]) -> tuple[dict[int, dict[int, Any]], list[str], list[int]]:
     """Row -> column -> cell, the merged areas, and the hidden rows; whatever range the sheet declares."""
     from openpyxl.cell.read_only import ReadOnlyCell
     from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
@@ -125,10 +141,10 @@ def _parse(book: Any, sheet: Any) -> tuple[dict[int, dict[int, Any]], list[str],
                 cell["data_type"] = "f"
             return cell
 
-    rows = {}
+    rows, book = {}, sheet.parent
     with sheet._get_source() as source:
         parser = Parser(
-            source, sheet._shared_strings, data_only=True, epoch=book.epoch,
+            source, strings, data_only=True, epoch=book.epoch,
             date_formats=book._date_formats, timedelta_formats=book._timedelta_formats,
         )  # fmt: skip
         for row, found in parser.parse():

@@ -37,9 +37,8 @@ def load_delimited(
     text = _from(text, header_row)
     quoted = format_suffix(path) != ".tsv" or _is_quoted(text, path, delimiter)
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
-    if not rows:
-        raise UserError(f"{path}: empty; use a file with a header and at least one row")
-    _check_swallowed(rows, path, delimiter)
+    if rows:
+        _check_swallowed(rows, path, delimiter)
     cells = [row + [None] * (len(rows[0][1]) - len(row)) for _, row in rows]
     return pd.DataFrame(cells, index=[line for line, _ in rows], dtype=object)
 

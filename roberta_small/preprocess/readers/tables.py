@@ -67,6 +67,7 @@ TEXT_WORDS = 3
 TITLE_ROWS = 10
 """Rows in which the names of the columns are looked for below a title."""
 WORD_BEYOND_ASCII = re.compile(r"\w*[^\W\x00-\x7f]\w*")
+DELIMITER = re.compile(r"[;\t|]")
 UNNAMED = re.compile(r"column \d+")
 """The name of a column without one."""
 ROLES = ("text", "pair", "label", "split")
@@ -245,13 +246,12 @@ def _with_names(rows: pd.DataFrame, dialect: Dialect, path: str) -> pd.DataFrame
 
     Raises `UserError` where the row of the names is empty, an example, or perhaps a title above the names.
     """
+    names = [cell_text(cell) or "" for cells in rows.head(1).to_numpy() for cell in cells]
+    if dialect.header_row is not None and (not any(names) or rows.index[0] != dialect.header_row):
+        raise UserError(f"{path}, line {dialect.header_row}: no names of columns; correct --header-row")
     if not dialect.header or rows.empty:
         return rows.set_axis(range(1, rows.shape[1] + 1), axis=1)
-    line, table = rows.index[0], rows.iloc[1:]
-    names = [cell_text(cell) or "" for cell in rows.iloc[0]]
-    if dialect.header_row not in (None, line) or not any(names):
-        raise UserError(f"{path}, line {dialect.header_row or line}: no names of columns (--header-row)")
-    table = table.set_axis(names, axis=1)
+    line, table = rows.index[0], rows.iloc[1:].set_axis(names, axis=1)
     if dialect.header_row is not None:
         return table
     if any(len(name.split()) >= TEXT_WORDS for name in names):
@@ -264,14 +264,18 @@ def _with_names(rows: pd.DataFrame, dialect: Dialect, path: str) -> pd.DataFrame
                 )
     known = {name for group in (*TEXT_NAMES, *LABEL_NAMES, *PAIR_NAMES) for name in group}
     if names[0] and not any(names[1:]) and names[0].casefold() not in known:
-        for below, cells in zip(table.index, table.head(TITLE_ROWS).to_numpy(), strict=False):
-            filled = [repr(text) for cell in cells if (text := cell_text(cell))]
-            if len(filled) > 1:
-                raise UserError(
-                    f"{path}, line {line}: '{names[0]}' may be a title above the names of the columns, line "
-                    f"{below} ({enumerate_some(filled)}); pass --header-row {below}, or else --header-row "
-                    f"{line}"
-                )
+        head = table.head(TITLE_ROWS)
+        found = [[text for cell in cells if (text := cell_text(cell))] for cells in head.to_numpy()]
+        if len(names) == 1:  # the title has no delimiter, and the rows another one
+            found = [DELIMITER.split(" ".join(texts)) for texts in found]
+        start = next((i for i, texts in enumerate(found) if len(texts) > 1), len(found))
+        sizes = [len(texts) for texts in found[start:]]
+        if sizes and (len(names) > 1 or (len(sizes) > 1 and len(set(sizes)) == 1)):
+            raise UserError(
+                f"{path}, line {line}: '{names[0]}' may be a title above the names of the columns, line "
+                f"{head.index[start]} ({enumerate_some(map(repr, found[start]))}); pass --header-row "
+                f"{head.index[start]}, or else --header-row {line}"
+            )
     return table
 
 
