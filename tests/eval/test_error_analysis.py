@@ -134,8 +134,12 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
     text.write_text("".join(f"elsewhere {line}\n" for line in range(31)))
     report = {"files": {"text/test.input0": sha256(text)}}
     (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
+    places = [["mine.csv", 500 - line] for line in range(31)]
+    (tmp_path / "data/split.json").write_text(json.dumps({"examples": {"test": places}}))
     assert main([*command, "--data", str(tmp_path / "data")]) == 0
-    assert "elsewhere 30" in page.read_text("utf-8")
+    content = json.loads(re.search('application/json">(.*?)</script>', page.read_text("utf-8"))[1])
+    shown = [(row["place"], row["text"]) for row in content["rows"]]
+    assert shown == [(f"mine.csv, line {500 - line}", f"elsewhere {line}") for line in range(31)]
     page.unlink()
     text.write_text(text.read_text().replace("30", "31"))
     assert main([*command, "--data", str(tmp_path / "data")]) == 1

@@ -91,7 +91,7 @@ def test_probabilities_may_be_rounded_to_two_digits(workdir):
 
 def test_tables_have_a_column_for_each_class(workdir):
     header = ("body", "note", "prediction", "p(bad)", "p( very  good )", "note_2")
-    rows = [("Un livre", "5", "good", ".33", ".66", ""), ("", "", "", "1", "0", "")]
+    rows = [("Un livre", "5", "good", ".33", "0,66", ""), ("", "", "", "1", "0", "")]
     path = write_csv("soft.csv", rows, header)
     (found,), (empty,) = soft_labels.read(load(path), Columns(text="body"))
     assert (found.record.text, found.label) == ("Un livre", "very good")
