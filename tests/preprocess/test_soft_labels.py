@@ -116,7 +116,7 @@ def test_pairs_are_read_from_the_columns_of_the_labelled_pairs(workdir):
         ('{"id": "1", "probabilities": {"bad": 1}}', "no column 'text'"),
         ('{"text": "un", "probabilities": {"bad": 0.5, "good": 0.6}}', "line 1: {'bad': 0.5, 'good': 0.6}"),
         ('{"text": "un", "probabilities": {"bad": -1, "good": 2}}', "line 1: {'bad': -1, 'good': 2}"),
-        ('{"text": "un", "probabilities": {"bad": "0,5"}}', "line 1: {'bad': '0,5'}: not a number"),
+        ('{"text": "un", "probabilities": {"bad": "half"}}', "line 1: {'bad': 'half'}: not a number"),
         ('{"text": "un", "probabilities": {"bad": NaN, "good": 1}}', "sum 1"),
         ('{"text": "un", "probabilities": {"bad": 1' + 400 * "0" + "}}", "not a number"),
         ('{"text": "un", "probabilities": [0.5, 0.6]}', "line 1: [0.5, 0.6] is not an object"),
