@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,8 +131,8 @@ class TextModel(BaseEstimator):
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
         folder = self._temporary() if self.folder is None else Path(self.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        for name, some in ((EXAMPLES, rows), (VALID, held_out or [])):
-            if some:
+        for name, some in ((EXAMPLES, rows), (VALID, held_out)):
+            if some is not None:
                 lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in some)
                 atomic_write(folder / name, "".join(lines))
         words = self._words(kind, paired="pair" in rows[0], held_out=held_out is not None)
@@ -275,7 +276,7 @@ class TextModel(BaseEstimator):
             "inits": "random" if self.pretrained is None else "pretrained",
             "arm": ARM,
             "device": self.device,
-            "seeds": self.seeds,
+            "seeds": list(self.seeds),
             "no-baselines": True,
         }
         for name in ("pretrained", "tokenizer", "recipe"):
@@ -675,10 +676,10 @@ def _run(
 
 
 def _cause(lines: Sequence[str], runs: Path) -> str:
-    """Why a command failed: what it printed from the error, or from the first failed run, on."""
-    for number, line in enumerate(lines):
+    """Why a command failed: its error, or else what it printed of the first failed run, or at the end."""
+    for line in lines:
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
-        if " failed: " in line:  # a run
-            return " ".join([*lines[number : number + 20], f"(the runs are in {runs})"])
-    return " ".join([*lines[-15:], f"(the runs are in {runs})"])
+    failed = [number for number, line in enumerate(lines) if re.match(r"\S+ failed: ", line)]
+    first = failed[0] if failed else max(0, len(lines) - 15)
+    return " ".join([*lines[first : first + 20], f"(the runs are in {runs})"])

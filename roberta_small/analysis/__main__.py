@@ -229,7 +229,9 @@ def _tables(options: argparse.Namespace) -> None:
             return
         found = _chosen("table", options.table, options.runs, options.pattern)
         selection = _selected(options.runs, query, options.pattern, found.values())
-        computed = {feature: feature.compute(selection) for feature in found.values() if feature.table}
+        computed = {
+            feature: feature.compute(selection) for feature in dict.fromkeys(found.values()) if feature.table
+        }
         tables: dict[str, Table] = {}  # each once, also if it is named beside its feature
         for name, feature in found.items():
             one = computed[feature] if name in FEATURES else computed[feature].only([name])
@@ -270,7 +272,7 @@ def _report(options: argparse.Namespace) -> None:
     with decimals(query.digits):
         audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
         selection = select(options.runs, query, pattern=options.pattern)
-        path = write_report(selection, options.out, title=options.title, audit=audit)
+        path = write_report(selection, options.out, title=options.title or "Results", audit=audit)
     print(f"wrote {path}", file=sys.stderr)
 
 

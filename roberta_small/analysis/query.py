@@ -252,7 +252,7 @@ class Study:
         splits = query.choose_on or SELECTING, query.split or REPORTED
         study = cls(query, tuple(dict.fromkeys(known)), metric, query.by or metric, *splits)
         compared: dict[str, tuple[str, ...]] = {
-            "baseline": (query.baseline,) if query.baseline else (),
+            "baseline": () if query.baseline is None else (query.baseline,),
             "pairs": tuple(dict.fromkeys(name for pair in query.pairs for name in pair)),
         }
         named = {key: getattr(query, key) for key in ("groups", "exclude", "order", "labels")} | compared

@@ -47,6 +47,11 @@ def sigmoid(logits_NK: NDArray[np.floating]) -> Array:
     return np.exp(-np.logaddexp(0, -logits_NK.astype(np.float64)))
 
 
+def identity(logits_NK: NDArray[np.floating]) -> Array:
+    """Standardized values, float64 (N, K)."""
+    return logits_NK.astype(np.float64)
+
+
 @dataclass(frozen=True)
 class LabelKind:
     """What the packages need to know about a kind of labels."""
@@ -84,7 +89,7 @@ KINDS: dict[str, LabelKind] = {
             REGRESSION,
             "regression",
             "pearson",
-            lambda logits_NK: logits_NK.astype(np.float64),
+            identity,
             ("--regression-target",),
             has_classes=False,
             exclusive=False,

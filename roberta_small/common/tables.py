@@ -98,7 +98,8 @@ def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
     """All tables in one of `FORMATS`, ending with a newline.
 
     Markdown and LaTeX contain rounded numbers, CSV and JSON full precision (see `shortest`). JSON is one
-    object with a key for each table. Raises `UserError` for several tables as CSV.
+    object with a key for each table. Raises `UserError` for several tables as CSV, `ValueError` for a
+    format that is none.
     """
     if fmt == "csv" and len(tables) > 1:
         names = ", ".join(table.name for table in tables)
@@ -106,6 +107,8 @@ def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
             f"--format csv prints a single table, but there are {len(tables)} ({names}); choose one with "
             "--table NAME, or write a file for each with --out DIR"
         )
+    if fmt not in FORMATS:
+        raise ValueError(f"fmt {fmt!r} is none of {', '.join(FORMATS)}")
     if fmt in ("markdown", "latex"):
         return "\n".join(map(_markdown if fmt == "markdown" else _latex, tables))
     found = {}
@@ -117,7 +120,7 @@ def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
         known = data.notna() & ~data.isin([math.inf, -math.inf])  # others become null
         rows = data.astype(object).where(known, None).to_dict("records")
         found[table.name] = {"caption": table.caption, "notes": list(table.all_notes), "rows": rows}
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n" if fmt == "json" else ""
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_tables(tables: Sequence[Table], folder: str | os.PathLike[str]) -> list[Path]:

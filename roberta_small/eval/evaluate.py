@@ -130,8 +130,9 @@ def run(args: argparse.Namespace) -> None:
         from roberta_small.eval.error_analysis import page_data, render
 
         names, first = [member.run.name for member in evaluated], evaluated[0]
-        p_RNK = np.stack([member.outputs[kept_N] for member in evaluated])
         lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
+        members = [(list(one.labels.classes), one.outputs[kept_N], one.run.name) for one in evaluated]
+        p_RNK = np.stack([in_order_of(classes, *member, names[0]) for member in members])
         page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, args.split)
         atomic_write(args.errors, render(page))
         wrong = sum(row["wrong"] for row in page["rows"])
@@ -210,6 +211,7 @@ def predict(
         if write:
             found = predictions.from_outputs(labels, outputs_NK, examples.labels)
             predictions.write(run.folder / predictions.file_name(split), found)
+        del model, examples  # before the next one is read
     return evaluated
 
 
@@ -255,7 +257,7 @@ def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
 
 
 def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
-    """The predictions with the classes in the order of the first run, and each with its own thresholds.
+    """The predictions, within a group with the order of classes of its first run, and with own thresholds.
 
     Raises `UserError` if the labels differ: the runs were trained on different data.
     """
@@ -271,17 +273,19 @@ def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
         return [frozenset(names[row_K].tolist()) for row_K in targets]
 
     first, found = evaluated[0], []
+    leaders: dict[str, SplitPredictions] = {}
     for member in evaluated:
         if member.labels.kind is not first.labels.kind or named(member) != named(first):
             raise UserError(
                 f"{member.run.name} and {first.run.name} have different examples; "
                 "pass the data to evaluate on with --data"
             )
-        own, names = list(member.labels.classes), list(first.labels.classes)
-        outputs_NK = in_order_of(names, own, member.outputs, member.run.name, first.run.name)
+        leader = leaders.setdefault(member.run.group, member)
+        own, names = list(member.labels.classes), list(leader.labels.classes)
+        outputs_NK = in_order_of(names, own, member.outputs, member.run.name, leader.run.name)
         thresholds = dict(zip(own, member.labels.thresholds, strict=False))
-        labels = first.labels.with_thresholds(thresholds)
-        found.append(replace(member, labels=labels, targets=first.targets, outputs=outputs_NK))
+        labels = leader.labels.with_thresholds(thresholds)
+        found.append(replace(member, labels=labels, targets=leader.targets, outputs=outputs_NK))
     return found
 
 
@@ -311,9 +315,9 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
     groups: dict[str, list[SplitPredictions]] = {}
     for member in evaluated:
         groups.setdefault(member.run.group, []).append(member)
-    targets, classes = evaluated[0].targets[kept_N], list(evaluated[0].labels.classes)
     found = []
     for name, members in groups.items():
+        targets, classes = members[0].targets[kept_N], list(members[0].labels.classes)
         tested = [(member.run.name, member.labels, member.outputs) for member in members]
         if len(members) > 1:
             together = mean_labels([member.labels for member in members])

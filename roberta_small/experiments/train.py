@@ -188,7 +188,7 @@ def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
     given = {}
     for name in ("data", "text"):  # the options that take data sets
         if (value := getattr(options, name, None)) is not None:
-            words = value if isinstance(value, list) else value.split()
+            words = value if isinstance(value, list) else value.split() if is_named(value) else [value]
             # A single value is split only if every part is NAME=PATH, as in RS_DATA.
             given[name] = words if isinstance(value, list) or all(map(is_named, words)) else [value]
     named = {name: words for name, words in given.items() if len(words) > 1 or is_named(words[0])}
@@ -235,7 +235,8 @@ def _execute(
     limit = next(iter(sweeps.values())).settings.max_runs
     problems: dict[str, str] = {}
     # A task of a job array begins with the data set that has its run, at this position among all runs.
-    names, first = list(sweeps), 0 if limit is None else int(os.environ.get(slurm.TASK) or 0)
+    task = os.environ.get(slurm.TASK, "")
+    names, first = list(sweeps), int(task) if limit is not None and task.isdigit() else 0
     first %= sum(len(sweep.trainings) for sweep in sweeps.values())
     while first >= len(sweeps[names[0]].trainings):
         first -= len(sweeps[names[0]].trainings)

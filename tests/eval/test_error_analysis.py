@@ -99,6 +99,29 @@ def test_evaluate_writes_the_page(trained, copied_run, tmp_path, capsys):
     assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in trained.texts[:3])
 
 
+def test_groups_with_other_orders_of_classes_are_scored_and_shown_by_name(trained, tmp_path, capsys):
+    words, page = ["evaluate", "--from-predictions", "--draws", "5", "--checkpoint"], tmp_path / "errors.html"
+    labels, runs = (trained.root / "test.label").read_text().split(), tmp_path / "runs/fairseq"
+    for run, names in (("random", ["neg", "pos"]), ("other", ["pos", "neg"]), ("more", ["neg", "so", "pos"])):
+        shutil.copytree(trained.run, runs / run / "seed1", ignore=shutil.ignore_patterns("*.pt"))
+        manifest = json.loads((path := runs / run / "seed1/manifest.json").read_text())
+        path.write_text(json.dumps(manifest | {"init": run}))
+        probabilities = {name: {"pos": 0.7, "neg": 0.3}.get(name, 0.0) for name in names}
+        found = [Prediction(i, label, probabilities) for i, label in enumerate(labels)]
+        predictions.write(path.with_name("predictions-test.jsonl"), found)
+    assert main([*words, str(runs)]) == 0
+    accuracy = f"{100 * labels.count('pos') / len(labels):.2f}"
+    assert len(re.findall(rf"^\|.*seed1.*{accuracy}", capsys.readouterr().out, re.MULTILINE)) == 3
+    assert main([*words, str(runs), "--errors", str(page)]) == 1
+    assert "more/seed1" in capsys.readouterr().err
+    shutil.rmtree(runs / "more")
+    assert main([*words, str(runs), "--errors", str(page)]) == 0
+    content = re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", page.read_text("utf-8"), re.S)[1]
+    other, random = json.loads(content)["rows"][0]["runs"]
+    assert other == random
+    assert other[1] == 0.7
+
+
 def test_the_page_leaves_out_the_examples_that_an_audit_excludes(trained, copied_run, tmp_path, capsys):
     audit, page = tmp_path / "audit.json", tmp_path / "errors.html"
     duplicates = {"exact": {"test": {"train": [0, 4, 30]}}}

@@ -70,14 +70,21 @@ def test_data_that_differ_from_their_recorded_checksum_raise(here):
         inputs.fingerprint_data(data, files)
 
 
-def test_files_of_shards(tmp_path):
+def test_files_of_shards_of_which_the_first_is_hashed(tmp_path):
     for number in range(3):
         (tmp_path / f"shard{number}").mkdir()
         valid = ["valid.bin", "valid.idx"] if number == 0 else []
         for name in ["dict.txt", "train.bin", "train.idx", *valid]:
-            (tmp_path / f"shard{number}" / name).touch()
+            (tmp_path / f"shard{number}" / name).write_text(f"{number} {name}")
     names = inputs.masked_lm_files(tmp_path, ["train", "valid"])
     assert sorted(names) == sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*"))
+    digests = inputs.fingerprint_data(tmp_path, names)["sha256"]
+    (tmp_path / "preprocess.json").write_text(json.dumps({"files": digests}))
+    (tmp_path / "shard1/train.bin").write_text("other, which its reader finds when it is opened")
+    assert inputs.fingerprint_data(tmp_path, names)["sha256"] == digests
+    (tmp_path / "shard0/train.bin").write_text("other")
+    with pytest.raises(UserError, match=r"shard0/train\.bin: .*preprocess\.json"):
+        inputs.fingerprint_data(tmp_path, names)
     (tmp_path / "shard2/train.idx").unlink()
     with pytest.raises(UserError, match=r"shard2/train\.idx"):
         inputs.masked_lm_files(tmp_path, ["train", "valid"])

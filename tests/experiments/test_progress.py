@@ -80,3 +80,16 @@ def test_without_a_terminal_each_validation_is_printed(tmp_path, capsys):
     assert "random/seed1  epoch 1/5  update 4/20  loss 0.900  valid accuracy 62.5  best 62.5" in first
     assert "epoch 2/5  update 8/20" in second
     assert "valid accuracy 60  best 62.5" in second
+
+
+def test_on_a_terminal_the_line_is_redrawn(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "train.log").write_text(INNER + FIRST)
+    line = progress.ProgressLine("random/seed1", position=0)
+    line.show(progress.Follower(tmp_path / "train.log", RECIPE))
+    line.close()
+    captured = capsys.readouterr()
+    assert "\r" in captured.err
+    assert "valid accuracy 62.5" in captured.err
+    assert captured.out == ""

@@ -87,6 +87,11 @@ def test_invalid_counts_raise(text):
         parse_count("--tokens", text)
 
 
+def test_counts_are_exact():
+    found = [parse_count("--tokens", text) for text in ("8.2M", "1.5M", "10_000k", "7")]
+    assert found == [8_200_000, 1_500_000, 10_000_000, 7]
+
+
 def dictionary(folder, tokens, count=1):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dict.txt").write_text("".join(f"{token} {count}\n" for token in tokens), encoding="utf-8")

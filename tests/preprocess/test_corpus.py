@@ -133,6 +133,8 @@ def test_new_is_what_a_set_has_not(most):
             expected.append(key not in known)
             known.add(key)
         assert seen.add(keys).tolist() == expected
+    lengths = [len(array) for array in seen.sorted_arrays]
+    assert all(longer > 2 * shorter for longer, shorter in itertools.pairwise(lengths))
     kept = np.concatenate(seen.sorted_arrays)
     assert set(kept.tolist()) == known
     assert len(kept) == len(known)

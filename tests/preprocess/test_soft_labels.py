@@ -55,6 +55,9 @@ def test_the_texts_are_the_last_training_examples(reviews, workdir, capsys):
     places = content("split.json")["examples"]["train"]
     assert places[-3:] == [["soft.jsonl", 1], ["soft.jsonl", 2], ["soft.jsonl", 3]]
     assert "label/train.soft.npy" in content("preprocess.json")["files"]
+    repeated = predictions("soft.jsonl", [(hard[0], SOFT[0]), (new[0], SOFT[0]), (new[0].upper(), SOFT[1])])
+    prepare(reviews, "--soft-labels", repeated, "--overwrite")
+    assert "2 of them repeat a text of train" in capsys.readouterr().out
 
 
 def test_a_class_that_the_classifier_does_not_know_is_a_warning(reviews, workdir, capsys):

@@ -264,13 +264,13 @@ def largest_difference(
 
 
 def random_rows(count: int, longest: int, vocabulary: int, init: int, *, pairs: bool = False) -> list[Ids]:
-    """Rows of random ids of 2 to `longest` tokens, one of them of the maximum length.
+    """At least two rows of random ids, of `longest`, 2 and then any number of tokens between.
 
     They begin with the id `init`; every second one is divided by separators, as a pair, with `pairs`.
     """
     rng = np.random.default_rng(1)
     rows = []
-    for number, size in enumerate([longest, *rng.integers(2, longest + 1, count - 1)]):
+    for number, size in enumerate([longest, 2, *rng.integers(2, longest + 1, count - 2)]):
         row = np.concatenate([[init], rng.integers(EOS + 1, vocabulary, size - 1)])
         if pairs and number % 2 and size > 3:
             row[[size // 2, -1]] = EOS

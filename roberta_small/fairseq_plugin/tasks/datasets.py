@@ -306,13 +306,13 @@ def load_soft_labels(data: str, split: str, examples: int, labels: int, classes:
     return TargetRows(np.pad(found_NK, ((0, 0), (0, classes - labels))))
 
 
-def verifying_checksums(load: Callable[..., Any], prefix: str, *args: Any, **kwargs: Any) -> Any:
+def verifying_checksums(load: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> Any:
     """Replace `data_utils.load_indexed_dataset`: compare the files with their recorded checksums first.
 
     Raises `UserError` if the .bin, the .idx or the dict.txt next to them differs from its record.
     """
-    parent = Path(prefix).absolute().parent
+    parent = Path(path).absolute().parent
     for folder in (parent, parent.parent):  # BIN for BIN/train, BIN/input0/train or BIN/shard0/train
-        for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"), parent / "dict.txt"):
-            _require_recorded(path, folder)
-    return load(prefix, *args, **kwargs)
+        for file in (Path(f"{path}.bin"), Path(f"{path}.idx"), parent / "dict.txt"):
+            _require_recorded(file, folder)
+    return load(path, *args, **kwargs)

@@ -133,6 +133,8 @@ class DistillationTask(FairseqTask):
 class TextBlocks(ListDataset):
     """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
 
+    can_reuse_epoch_itr_across_epochs = True  # ListDataset would ask its list
+
     def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
         sentences = load_split(data, ".", split, dictionary)
         path = Path(data) / f"{split}.bin"
@@ -184,6 +186,8 @@ class TeacherVectors:
 
 class VectorDataset(ListDataset):
     """`TeacherVectors` as tensors; a batch is their concatenation, fp16 (N, D)."""
+
+    can_reuse_epoch_itr_across_epochs = True  # as `TextBlocks`
 
     def __getitem__(self, index: int) -> Tensor:
         return torch.from_numpy(np.array(self.dataset[index]))

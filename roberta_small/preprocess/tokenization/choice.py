@@ -17,7 +17,7 @@ from typing import Any
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import SHIPPED, SHIPPED_NAME
+from roberta_small.common.files import SHIPPED, SHIPPED_NAME, atomic_write
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
@@ -94,7 +94,7 @@ class Tokenizer:
         if isinstance(self.encoder, TransformersEncoder):
             self.encoder.save(folder)
         else:
-            (folder / MODEL).write_bytes(self.model)
+            atomic_write(folder / MODEL, self.model)
 
     def describe(self) -> dict[str, Any]:
         """What a data folder records of it."""

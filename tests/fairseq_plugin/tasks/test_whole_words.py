@@ -6,6 +6,7 @@ import pytest
 from fairseq import tasks
 
 from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks import language_modeling
 from tests.support.data_folders import write_dictionary, write_split
 from tests.support.training import STEPS, configuration
 
@@ -57,7 +58,20 @@ def test_without_the_flag_words_are_masked_partially(tmp_path):
     assert {(True, False), (False, True)} < pairs
 
 
+def test_special_symbols_and_padding_entries_are_separate_words(tmp_path):
+    dictionary = task_of(text(tmp_path, [*TOKENS, "madeupword0000"])).source_dictionary
+    starts = language_modeling.marking_word_starts(None, None, dictionary).tolist()
+    assert starts == [1] * 4 + [1] * WORDS + [0] * REST + [1, 1]
+
+
 def test_a_dictionary_without_word_starts_is_an_error(tmp_path):
     task = task_of(text(tmp_path, [f"token{i}" for i in range(WORDS + REST)]), "--mask-whole-words")
     with pytest.raises(UserError, match=r"--mask-whole-words: .*▁"):
         task.load_dataset("train")
+
+
+def test_tasks_that_derive_from_masked_lm_can_assign_args(tmp_path):
+    task = task_of(text(tmp_path, TOKENS))
+    assert task.args == task.cfg
+    task.args = "assigned"
+    assert task.args == "assigned"

@@ -1,6 +1,8 @@
 """`fused_adam` and `shared_adam` against fairseq's `adam` and torch's."""
 
 import argparse
+import gc
+import weakref
 
 import pytest
 import torch
@@ -50,6 +52,11 @@ def test_a_hundred_updates_equal_fairseqs_adam(eps):
     updates(ours, FusedAdam(ours.parameters(), **settings), 100)
     for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
         torch.testing.assert_close(b, a, **TOLERANCE)
+
+
+def test_the_settings_are_fairseqs_flags():
+    config = FairseqFusedAdam(flags(0.5), network().parameters()).optimizer_config
+    assert config == {"lr": 0.5, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
 
 
 @pytest.mark.parametrize("betas", ["0.9", "(0.9,)", "__import__('os')", "(a, b)", None])
@@ -231,3 +238,18 @@ def test_updates_on_cuda_equal_those_on_a_cpu():
         found.append([parameter.detach().cpu() for parameter in model.parameters()])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_of_a_gpu_is_freed_with_its_last_reference(monkeypatch):
+    monkeypatch.setattr(optimizer_module, "updates_on_gpu", lambda parameter: True)
+    model = network()
+    optimizer = FairseqFusedAdam(flags(1e-2), model.parameters())
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    moment = weakref.ref(next(iter(optimizer.optimizer.state.values()))["exp_avg"])
+    gc.disable()
+    try:
+        del optimizer
+        assert moment() is None
+    finally:
+        gc.enable()

@@ -1,8 +1,10 @@
+import gzip
 from xml.etree import ElementTree
 
 import pytest
 
 from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers import read_records
 from roberta_small.preprocess.readers.webis import parse_reviews
 
 ITEM = "<item><category>books</category><rating>{}</rating><text>{}</text><title>T</title></item>\n"
@@ -34,6 +36,10 @@ def test_texts_and_labels(tmp_path):
         ("Bof bof", 0),
         ("Un séparateur \u2028 reste.", 1),
     ]
+    packed = tmp_path / "train.xml.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    read = [(record.text, int(record.label)) for record in read_records(str(packed))]
+    assert read == parsed(source)
 
 
 def test_agrees_with_elementtree_across_pieces(tmp_path, monkeypatch):

@@ -150,6 +150,12 @@ def test_a_trained_tokenizer_fits_the_text(text):
     assert 3 not in {i for row in encode(chosen, text)[5:] for i in row}  # no unknown tokens
 
 
+@pytest.mark.parametrize(("words", "size"), [(10, 500), (2_600, 1000), (100_000, 16_000)])
+def test_the_size_of_a_trained_tokenizer_follows_the_words(tmp_path, words, size):
+    (tmp_path / "text").write_text(" ".join(f"w{i}" for i in range(words)) + "\n")
+    assert carried_size([str(tmp_path / "text")]) == size
+
+
 def test_folders_name_their_tokenizer(tmp_path):
     folder = tiny_tokenizers.xlm_roberta(tmp_path / "exported")
     assert locate(str(folder)).transformers == str(folder)
