@@ -144,10 +144,8 @@ def _probabilities(cell: Any, where: str) -> dict[str, float]:
     if not isinstance(cell, dict) or not cell:
         raise UserError(f"{where}: {shown} is not an object of classes and their probabilities; {PREDICT}")
     try:
-        values = {
-            " ".join(str(name).split()): float(value.replace(",", ".") if isinstance(value, str) else value)
-            for name, value in cell.items()
-        }
+        cell = {name: p.replace(",", ".") if isinstance(p, str) else p for name, p in cell.items()}
+        values = {" ".join(str(name).split()): float(value) for name, value in cell.items()}
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"{where}: {shown}: not a number for each class, such as 0.25") from None
     total = sum(values.values())

@@ -40,10 +40,8 @@ LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
 ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 """The beginning of what a workbook would read as an escaped character, such as _x000D_."""
-FIRST_MONTH = (1900, 3)
-"""Of the dates of a workbook: before, Excel counts a leap day that did not exist."""
-ROWS_OF_WIDTH, MOST_WIDTH = 1000, 60
-"""Cells that decide the width of a column of a workbook, in characters, and the largest one."""
+MOST_WIDTH = 60
+"""Of a column of a workbook, in characters."""
 LABEL_SEPARATOR = "|"
 """Between the predicted classes of multi-label data in a cell."""
 MARKED_FRACTION = 0.25
@@ -320,7 +318,7 @@ def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     sheet = book.create_sheet("predictions")
     sheet.freeze_panes = "A2"
     for number, name in enumerate(layout.header(), start=1):
-        cells = (layout.table or {"text": [MOST_WIDTH * " "]}).get(name, ())[:ROWS_OF_WIDTH]
+        cells = (layout.table or {"text": [MOST_WIDTH * " "]}).get(name, ())
         width = max(len(str(value)) for value in [name, *cells]) + 2
         sheet.column_dimensions[get_column_letter(number)].width = min(width, MOST_WIDTH)
     shortened = 0
@@ -328,16 +326,14 @@ def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     def cell_of(value: Any, number_format: str | None = None) -> Any:
         nonlocal shortened
         native = value is None or isinstance(value, bool | time | timedelta)
-        native = native or (isinstance(value, int) and abs(value) < EXACT)
-        native = native or (isinstance(value, float) and math.isfinite(value))
-        if isinstance(value, date):  # a workbook has no time zones, and days since 1900 only
-            native = (value.year, value.month) >= FIRST_MONTH and getattr(value, "tzinfo", None) is None
-        if native:
-            cell = WriteOnlyCell(sheet, value)
-        else:
-            text = NOT_IN_XML.sub(" ", str(_csv_cell(value)))
-            shortened += len(text) > LONGEST_CELL
-            cell = WriteOnlyCell(sheet, ESCAPE.sub("_x005F_", text[:LONGEST_CELL]))
+        native |= isinstance(value, int) and abs(value) < EXACT
+        native |= isinstance(value, float) and math.isfinite(value)
+        # A workbook has no time zones, and its year 1900 a leap day that did not exist.
+        native |= isinstance(value, date) and value.year > 1900 and not getattr(value, "tzinfo", None)
+        text = "" if native else NOT_IN_XML.sub(" ", str(_csv_cell(value)))
+        shortened += len(text) > LONGEST_CELL
+        cell = WriteOnlyCell(sheet, value if native else ESCAPE.sub("_x005F_", text[:LONGEST_CELL]))
+        if not native:
             cell.data_type = "s"  # not a formula
         if number_format is not None:
             cell.number_format = number_format

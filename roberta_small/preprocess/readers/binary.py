@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections import defaultdict
 from typing import Any
 
 import pandas as pd
@@ -20,8 +21,7 @@ DOUBTS = {
     "f": "formulas without a value, read as empty cells; save the file in a spreadsheet program",
 }
 """Type of a cell in `openpyxl` -> what is said about it."""
-TRUE = ("1", "true")
-MERGED, HIDDEN = "merged cells; below the header, each row has the value", "hidden rows, read as the others"
+MERGED, HIDDEN = "merged cells, whose value is in each of their rows", "hidden rows, read as the others"
 
 
 def load_parquet(path: str) -> pd.DataFrame:
@@ -69,93 +69,74 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     try:
         with warnings.catch_warnings(action="ignore"):  # of parts that are not read
             book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-            strings = _shared_strings(book)
-            parsed = [(one, *_parse(one, strings)) for one in book.worksheets if sheet in (None, one.title)]
+            parsed = [(one, *_parse(one)) for one in book.worksheets if sheet in (None, one.title)]
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
-    filled = [found for found in parsed if found[1]]
+    filled = [found for found in parsed if found[2]]
     chosen = [found for found in filled if found[0].sheet_state == "visible"] or filled
     if len(chosen) != 1:
         titles = [one.title for one, *_ in chosen] or book.sheetnames
         what = f"{len(chosen)} sheets with cells" if chosen else f"no cells in {sheet or 'it'}"
         shown = enumerate_some(map(repr, titles), 12) + nearest(sheet or "", titles)
         raise UserError(f"{path}: {what}; choose a sheet with --sheet: {shown}")
-    ((one, rows, merged, hidden),) = chosen
+    ((one, parser, rows),) = chosen
     first, last = header_row or min(rows), max(rows)
-    doubts: dict[str, list[str]] = {MERGED: [], HIDDEN: [str(row) for row in hidden if row >= first]}
-    for area in merged:
-        left, top, _, bottom = range_boundaries(area)
+    doubts = defaultdict(list)
+    for area in getattr(parser.merged_cells, "mergeCell", ()):
+        left, top, _, bottom = range_boundaries(area.ref)
         if top > first and left in rows.get(top, {}):
-            doubts[MERGED].append(area)
+            doubts[MERGED].append(area.ref)
             for row in range(top, min(bottom, last) + 1):
                 rows.setdefault(row, {})[left] = rows[top][left]
     columns = sorted({column for row in rows if row >= first for column in rows[row]})
-    index = range(first, last + 1)
-    cells = [[rows.get(row, {}).get(column) for column in columns] for row in index]
+    cells = [[rows.get(row, {}).get(column) for column in columns] for row in range(first, last + 1)]
     formats = {}
-    for row, line in zip(index, cells, strict=True):
+    for row, line in enumerate(cells, start=first):
+        if any(line) and parser.row_dimensions.get(str(row), {}).get("hidden") in ("1", "true"):
+            doubts[HIDDEN].append(str(row))
         for i, cell in enumerate(line):
-            if cell is not None and cell.data_type in DOUBTS:
-                place = f"{cell.coordinate} ({cell.value})" if cell.value else cell.coordinate
-                doubts.setdefault(DOUBTS[cell.data_type], []).append(place)
+            if cell and cell.data_type in DOUBTS:
+                doubts[DOUBTS[cell.data_type]].append(f"{cell.coordinate} ({cell.value})")
                 line[i] = None
-            elif cell is not None:
+            elif cell:
                 line[i] = unescape(cell.value) if isinstance(cell.value, str) else cell.value
-                if cell.has_style:
-                    formats[row, i] = cell.number_format
-    table = pd.DataFrame(cells, index=list(index), dtype=object)
+                formats |= {(row, i): cell.number_format} if cell.has_style else {}
+    table = pd.DataFrame(cells, index=list(range(first, last + 1)), dtype=object)
     where = f"{path}, sheet '{one.title}'"
-    notes = [f"{where}: {what}: {enumerate_some(found, 5)}" for what, found in doubts.items() if found]
-    if others := [repr(other.title) for other, *_ in filled if other is not one]:
-        notes.append(f"{where}: the others are hidden ({enumerate_some(others)}); choose one with --sheet")
+    notes = [f"{where}: {what}: {enumerate_some(found, 5)}" for what, found in doubts.items()]
+    if len(filled) > 1:
+        notes.append(f"{where}: the other sheets with cells are hidden; choose one with --sheet")
     table.attrs = {"notes": notes, "formats": formats}
     return table
 
 
-def _shared_strings(book: Any) -> list[str]:
-    """The texts that cells refer to, as written; `openpyxl` removes `x005F_` from them."""
-    from openpyxl.cell.text import Text
-    from openpyxl.xml.functions import iterparse
-
-    strings = []
-    for name in book._archive.namelist():
-        if name.lower().endswith("sharedstrings.xml"):
-            with book._archive.open(name) as source:
-                strings += [
-                    Text.from_tree(node).content for _, node in iterparse(source) if node.tag[-3:] == "}si"
-                ]
-    return strings
-
-
-def _parse(sheet: Any, strings: list[str]) -> tuple[dict[int, dict[int, Any]], list[str], list[int]]:
-    """Row -> column -> cell, the merged areas, and the hidden rows; whatever range the sheet declares."""
+def _parse(sheet: Any) -> tuple[Any, dict[int, dict[int, Any]]]:
+    """The parser of a sheet, and row -> column -> cell, whatever range the sheet declares."""
     from openpyxl.cell.read_only import ReadOnlyCell
-    from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
+    from openpyxl.cell.text import Text
+    from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser, iterparse
 
     class Parser(WorkSheetParser):
         def parse_cell(self, element: Any) -> dict[str, Any]:
             cell: dict[str, Any] = super().parse_cell(element)
             # The text "" is a value, of the type "str".
             if cell["value"] is None and "t" not in element.attrib and element.find(FORMULA_TAG) is not None:
-                cell["data_type"] = "f"
+                cell |= {"value": "formula", "data_type": "f"}
             return cell
 
-    rows, book = {}, sheet.parent
+    book, rows = sheet.parent, {}
+    # The texts that cells refer to: `openpyxl` would remove `x005F_` from them.
+    names = [name for name in book._archive.namelist() if name.lower().endswith("sharedstrings.xml")]
+    nodes = (node for name in names for _, node in iterparse(book._archive.open(name)))
+    strings = [Text.from_tree(node).content for node in nodes if node.tag.endswith("}si")]
     with sheet._get_source() as source:
-        parser = Parser(
-            source, strings, data_only=True, epoch=book.epoch,
-            date_formats=book._date_formats, timedelta_formats=book._timedelta_formats,
-        )  # fmt: skip
+        how = {"date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
+        parser = Parser(source, strings, data_only=True, epoch=book.epoch, **how)
         for row, found in parser.parse():
-            cells = [ReadOnlyCell(sheet, **cell) for cell in found]
-            if kept := {
-                cell.column: cell for cell in cells if cell.value is not None or cell.data_type == "f"
-            }:
-                rows[row] = kept
-    merged = [] if parser.merged_cells is None else [area.ref for area in parser.merged_cells.mergeCell]
-    hidden = [int(row) for row, settings in parser.row_dimensions.items() if settings.get("hidden") in TRUE]
-    return rows, merged, [row for row in hidden if row in rows]
+            if cells := [ReadOnlyCell(sheet, **cell) for cell in found if cell["value"] is not None]:
+                rows[row] = {cell.column: cell for cell in cells}
+    return parser, rows
 
 
 def read_dataset(source: str) -> pd.DataFrame:

@@ -23,8 +23,6 @@ SEPARATOR = re.compile(r"sep=(.)\n", re.IGNORECASE)
 """The first line of CSV files for spreadsheets, which names the delimiter."""
 ENCLOSED = re.compile(r'(?:^|(?<=[,;\t|]))"(?:[^"]|"")*"(?=[,;\t|\n]|$)')
 """A field in quotes, whatever the delimiter is."""
-MOST_HEADER = 10_000
-"""Characters of a header."""
 
 
 def load_delimited(
@@ -48,7 +46,7 @@ def delimiter_of(path: str, encoding: str, header_row: int | None = None) -> str
     text = decoded(path, encoding)
     if named := SEPARATOR.match(text):
         return named[1]
-    header = ENCLOSED.sub("", _from(text, header_row).lstrip("\n")[:MOST_HEADER]).partition("\n")[0]
+    header = ENCLOSED.sub("", _from(text, header_row).lstrip("\n")[:10_000]).partition("\n")[0]
     return max(DELIMITERS[format_suffix(path)], key=header.count)
 
 
