@@ -67,7 +67,6 @@ TEXT_WORDS = 3
 TITLE_ROWS = 10
 """Rows in which the names of the columns are looked for below a title."""
 WORD_BEYOND_ASCII = re.compile(r"\w*[^\W\x00-\x7f]\w*")
-DELIMITER = re.compile(r"[;\t|]")
 UNNAMED = re.compile(r"column \d+")
 """The name of a column without one."""
 ROLES = ("text", "pair", "label", "split")
@@ -262,15 +261,16 @@ def _with_names(rows: pd.DataFrame, dialect: Dialect, path: str) -> pd.DataFrame
                     f"{path}, line {line}: no names of columns but an example ('{name}' is a value of its "
                     "column); pass --no-header, or insert a line with the names"
                 )
-    known = {name for group in (*TEXT_NAMES, *LABEL_NAMES, *PAIR_NAMES) for name in group}
-    if names[0] and not any(names[1:]) and names[0].casefold() not in known:
-        head = table.head(TITLE_ROWS)
-        found = [[text for cell in cells if (text := cell_text(cell))] for cells in head.to_numpy()]
-        if len(names) == 1:  # the title has no delimiter, and the rows another one
-            found = [DELIMITER.split(" ".join(texts)) for texts in found]
-        start = next((i for i, texts in enumerate(found) if len(texts) > 1), len(found))
-        sizes = [len(texts) for texts in found[start:]]
-        if sizes and (len(names) > 1 or (len(sizes) > 1 and len(set(sizes)) == 1)):
+    usual = {name for group in (*TEXT_NAMES, *LABEL_NAMES, *PAIR_NAMES) for name in group}
+    if names[0] and not any(names[1:]) and names[0].casefold() not in usual:
+        head = table.head(TITLE_ROWS)  # whose cells another delimiter may divide, if the title has none
+        texts = ["\t".join(filter(None, map(cell_text, cells))) for cells in head.to_numpy()]
+        found = [re.split(r"[;\t|]", text) for text in texts]
+        sizes = [len(cells) for cells in found]
+        start = next((row for row, size in enumerate(sizes) if size > 1), len(sizes))
+        if start < len(sizes) and (
+            len(names) > 1 or sizes[start + 1 : start + 2] == sizes[start : start + 1]
+        ):
             raise UserError(
                 f"{path}, line {line}: '{names[0]}' may be a title above the names of the columns, line "
                 f"{head.index[start]} ({enumerate_some(map(repr, found[start]))}); pass --header-row "
