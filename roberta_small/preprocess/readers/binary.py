@@ -91,7 +91,7 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
                 rows.setdefault(row, {})[left] = rows[top][left]
     columns = sorted({column for row in rows if row >= first for column in rows[row]})
     cells = [[rows.get(row, {}).get(column) for column in columns] for row in range(first, last + 1)]
-    formats = {}
+    formats: dict[tuple[int, int], str] = {}
     for row, line in enumerate(cells, start=first):
         if any(line) and parser.row_dimensions.get(str(row), {}).get("hidden") in ("1", "true"):
             doubts[HIDDEN].append(str(row))
