@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -83,10 +84,10 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     ((one, parser, rows),) = chosen
     first, last = header_row or min(rows), max(rows)
     doubts = defaultdict(list)
-    for area in getattr(parser.merged_cells, "mergeCell", ()):
-        left, top, _, bottom = range_boundaries(area.ref)
+    for area in parser.merged:
+        left, top, _, bottom = range_boundaries(area)
         if top > first and left in rows.get(top, {}):
-            doubts[MERGED].append(area.ref)
+            doubts[MERGED].append(area)
             for row in range(top, min(bottom, last) + 1):
                 rows.setdefault(row, {})[left] = rows[top][left]
     columns = sorted({column for row in rows if row >= first for column in rows[row]})
@@ -115,9 +116,19 @@ def _parse(sheet: Any) -> tuple[Any, dict[int, dict[int, Any]]]:
     """The parser of a sheet, and row -> column -> cell, whatever range the sheet declares."""
     from openpyxl.cell.read_only import ReadOnlyCell
     from openpyxl.cell.text import Text
-    from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser, iterparse
+    from openpyxl.worksheet._reader import FORMULA_TAG, MERGE_TAG, ROW_TAG, WorkSheetParser, iterparse
 
     class Parser(WorkSheetParser):
+        merged: Sequence[str] = ()
+
+        def parse(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+            for _, element in iterparse(self.source):  # filters and rules may be what the library refuses
+                if element.tag == MERGE_TAG:
+                    self.merged = [area.get("ref") for area in element]
+                if element.tag == ROW_TAG:
+                    yield self.parse_row(element)
+                    element.clear()
+
         def parse_cell(self, element: Any) -> dict[str, Any]:
             cell: dict[str, Any] = super().parse_cell(element)
             # The text "" is a value, of the type "str".
