@@ -74,13 +74,15 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
+    if not book.sheetnames:
+        raise UserError(f"{path}: no sheets, as in the format Strict Open XML; save it again as .xlsx")
     filled = [found for found in parsed if found[2]]
     chosen = [found for found in filled if found[0].sheet_state == "visible"] or filled
     if len(chosen) != 1:
         titles = [one.title for one, *_ in chosen] or book.sheetnames
-        what = f"{len(chosen)} sheets with cells" if chosen else f"no cells in {sheet or 'it'}"
+        what = f"{len(chosen)} sheets with cells" if chosen else f"no cells in {sheet or 'any sheet'}"
         shown = enumerate_some(map(repr, titles), 12) + nearest(sheet or "", titles)
-        raise UserError(f"{path}: {what}; choose a sheet with --sheet: {shown}")
+        raise UserError(f"{path}: {what}; choose one with cells with --sheet: {shown}")
     ((one, parser, rows),) = chosen
     first, last = header_row or min(rows), max(rows)
     doubts = defaultdict(list)

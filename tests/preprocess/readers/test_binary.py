@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import openpyxl
@@ -73,6 +74,12 @@ def test_sheets(tmp_path):
     assert loaded.cells["text"].tolist() == ["a"]
     assert re.search("'one'.*--sheet", loaded.notes[0])
     content = Path(path).read_bytes()
+    names = rb"schemas.openxmlformats.org/(spreadsheetml|officeDocument)/2006"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, re.sub(names, rb"purl.oclc.org/ooxml/\1", old.read(name)))
+    with pytest.raises(UserError, match=r"b\.xlsx: no sheets.*Strict"):
+        read_table(str(tmp_path / "b.xlsx"))
     for damaged in (b"PK\x03\x04rest", content[:-400], content.replace(b"workbook.xml", b"workbook.xxx")):
         Path(path).write_bytes(damaged)
         with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
