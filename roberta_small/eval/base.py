@@ -152,8 +152,9 @@ class Model:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of the file of the training, as the manifest records them; empty if unknown."""
-        return (self.run.manifest or {}).get("columns", {})
+        """The columns of texts in the file of the training: `text`, `more_text`, `pair`; empty if unknown."""
+        recorded = (self.run.manifest or {}).get("columns", {})
+        return {role: recorded[role] for role in ("text", "more_text", "pair") if role in recorded}
 
     @cached_property
     def dictionary(self) -> Path:

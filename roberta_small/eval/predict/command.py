@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> None:
     texts = open_input(words, args.input, Columns.of(args), dialect_of(args))
     model = _load(paths, ensemble=args.ensemble, **overrides(args))
     first = model.members[0] if isinstance(model, Ensemble) else model
-    texts.check(pairs=model.pairs, trained=Columns.recorded(first.model.columns))
+    texts.check(pairs=model.pairs, trained=Columns(**first.model.columns))
     if args.explain:
         model.labels.kind.require_exclusive("--explain", paths[0])
     layout = Layout(

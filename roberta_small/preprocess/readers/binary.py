@@ -104,7 +104,8 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
                 line[i] = None
             elif cell:
                 line[i] = unescape(cell.value) if isinstance(cell.value, str) else cell.value
-                formats |= {(row, i): cell.number_format} if cell.has_style else {}
+                if cell.has_style:
+                    formats[row, i] = cell.number_format
     table = pd.DataFrame(cells, index=list(range(first, last + 1)), dtype=object)
     where = f"{path}, sheet '{one.title}'"
     notes = [f"{where}: {what}: {enumerate_some(found, 5)}" for what, found in doubts.items()]

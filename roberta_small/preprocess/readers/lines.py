@@ -35,11 +35,6 @@ MAGIC = {
     b"\xd0\xcf\x11\xe0": ".xls",
 }
 """The first bytes of compressed files -> their suffix."""
-OTHERS = {
-    ".zip": "if it is a workbook, rename it to end with .xlsx, otherwise unpack it first",
-    **{".zst": "unpack it first", ".xls": "save it as .xlsx in a spreadsheet program"},
-}
-"""The remedies for those that are not decompressed."""
 DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
 BINARY = (".parquet", ".xlsx")
 """Formats that may begin like a compressed file."""
@@ -141,7 +136,8 @@ def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
     first = file.peek(8) if isinstance(file, io.BufferedReader) else b""
     for magic, suffix in MAGIC.items():
         if first.startswith(magic) and not path.lower().endswith(BINARY):
-            remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else OTHERS[suffix]
+            other = "unpack it, or save a workbook as .xlsx"
+            remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else other
             raise UserError(f"{path}: not text but {suffix}; {remedy}")
     return file
 

@@ -93,11 +93,6 @@ class Columns:
         split = getattr(options, "split_column", None)
         return cls(text, options.pair_column, label, split, tuple(more_text), tuple(more_labels))
 
-    @classmethod
-    def recorded(cls, content: Mapping[str, Any]) -> Columns:
-        """The columns of the texts in the manifest of a run."""
-        return cls(content.get("text"), content.get("pair"), more_text=tuple(content.get("more_text", ())))
-
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of the text, in order."""
