@@ -125,7 +125,7 @@ def _parse(sheet: Any) -> tuple[Any, dict[int, dict[int, Any]]]:
         merged: Sequence[str] = ()
 
         def parse(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-            for _, element in iterparse(self.source):  # filters and rules may be what the library refuses
+            for _, element in iterparse(self.source):  # rules may be what the library refuses
                 if element.tag == MERGE_TAG:
                     self.merged = [area.get("ref") for area in element]
                 if element.tag == ROW_TAG:

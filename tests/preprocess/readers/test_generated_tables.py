@@ -72,8 +72,8 @@ CELLS = st.one_of(  # the kind of a cell, and what is written
     st.tuples(st.just("error"), st.sampled_from(["#N/A", "#REF!", "#DIV/0!"])),
     st.just(("formula", "=1+1")),
 )  # fmt: skip
-FILTER = """<autoFilter ref="A1:B2"><filterColumn colId="0"><customFilters><customFilter operator="notEqual"
-    val=" "/></customFilters></filterColumn></autoFilter>"""  # cells that are not blank; openpyxl refuses it
+RULE = '<dataValidations count="1"><dataValidation type="list" sqref="A1 #REF!"/></dataValidations>'
+"""A rule for cells that no longer exist, which openpyxl refuses."""
 STRING = re.compile('t="inlineStr"><is>(.*?)</is>')
 RESULT = re.compile("(<c [^>]*)><f>RESULT(.*?)</f><v></v>")
 
@@ -113,7 +113,7 @@ def save(book, path, *, shared):
                 content = re.sub('<dimension ref="[^"]*"', '<dimension ref="A1:B2"', content)
                 content = RESULT.sub(with_result, content)
                 content = STRING.sub(moved, content) if shared else content
-                content = content.replace("</sheetData>", f"</sheetData>{FILTER}")
+                content = content.replace("</sheetData>", f"</sheetData>{RULE}")
             if name == "[Content_Types].xml":
                 part = f'<Override PartName="/xl/sharedStrings.xml" ContentType="{SHARED_STRINGS}"/></Types>'
                 content = content.replace("</Types>", part if shared else "</Types>")
