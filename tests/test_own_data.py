@@ -45,6 +45,9 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews):
     words = recorded["recipe_flags"]
     assert words[words.index("--max-update") + 1] == "12"
     run(reviews, ROOT / "train.sh", "--method", "tfidf", "--data", "reviews.csv")
+    others = [manifest.read(path)["columns"] for path in (reviews / "runs").glob("tfidf/*/*")]
+    assert [recorded["columns"], *others] == [{"text": "review", "label": "stars"}] * (1 + len(others))
+    assert others
     assert [path.name for path in (reviews / "data").iterdir()] == [Path(recorded["data"]["path"]).name]
 
     # The commands at the end of the output.

@@ -13,6 +13,7 @@ The manifest is a JSON object with these keys:
     recipe_flags    list of words: its flags and those after --; a run resumes only with the same flags
     command         list of words, as a user would type them
     data            {"path": folder, "sha256": {file: digest}}
+    columns         {role: column} of the file that the data were prepared from: text, more_text, pair, ...
     checkpoint      {"path": file, "sha256": digest} of the initial weights, or null; with "source", a
                     folder or hub name, if they were converted from a Transformers model
     git_commit      of this project, or null outside a clone
@@ -57,7 +58,7 @@ REQUIRED: Types = {
 }
 OPTIONAL: Types = {
     **dict.fromkeys(("recipe_flags", "continued"), list),
-    **dict.fromkeys(("packages", "hardware", "best"), dict),
+    **dict.fromkeys(("packages", "hardware", "best", "columns"), dict),
     **dict.fromkeys(("precision", "started", "label_kind"), str),
     **dict.fromkeys(("seconds", "teacher_seconds", "cpu_seconds"), (int, float)),
     **dict.fromkeys(("peak_memory_bytes", "parameters", "trainable_parameters"), int),

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +154,12 @@ class Model:
     def pairs(self) -> bool:
         """Whether an example is two sentences."""
         return self.checkpoint.is_classifier and self.data.pairs
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of texts in the file of the training: `text`, `more_text`, `pair`; empty if unknown."""
+        recorded = (self.run.manifest or {}).get("columns", {})
+        return {role: recorded[role] for role in ("text", "more_text", "pair") if role in recorded}
 
     @cached_property
     def dictionary(self) -> Path:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from roberta_small.common import archive, predictions
 from roberta_small.common.cli import positive
-from roberta_small.common.data_folder import NOTIONS, REPORT, Overlap, read_overlap
+from roberta_small.common.data_folder import NOTIONS, REPORT, WRITE_AGAIN, Overlap, read_overlap
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write, sha256
+from roberta_small.common.files import atomic_write, read_object, sha256
 from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
@@ -239,9 +239,11 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str], list[str]]:
-    """The texts of the split for --errors, those of a pair with a vertical bar between them, and their keys.
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[tuple[str, str]], list[str]]:
+    """Place and text of each example for --errors, and the keys of the texts.
 
+    The place is the line of the user's own file, or that of the text if the folder does not record it; the
+    texts of a pair have a vertical bar between them.
     Raises `UserError` as `DataFolder.columns`, and unless an example has one class.
     """
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
@@ -249,7 +251,15 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str]
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
     columns = data.columns(args.split)
-    return [" | ".join(parts) for parts in zip(*columns, strict=True)], predictions.keys_of(columns)
+    texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
+    from roberta_small.preprocess.dataset import SPLIT_REPORT
+
+    report = data.path / SPLIT_REPORT
+    recorded = read_object(report, WRITE_AGAIN)["examples"].get(args.split, []) if report.is_file() else []
+    places = [f"{source}, line {line}" for source, line in recorded]
+    if len(places) != len(texts):
+        places = [f"line {number}" for number in range(1, len(texts) + 1)]
+    return list(zip(places, texts, strict=True)), predictions.keys_of(columns)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:

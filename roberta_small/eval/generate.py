@@ -98,13 +98,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     group.add_argument("--seed", type=int, metavar="N", help="seed of the random numbers (default: 1)")
     add_checkpoint_files(parser, apostrophes=True)
-    add_computation(parser, max_tokens=False).add_argument(
-        "--batch-size",
-        type=positive,
-        default=32,
-        metavar="N",
-        help="prompts per batch (default: %(default)s)",
-    )
+    add_computation(parser, max_tokens=False)
     parser.set_defaults(run=run)
 
 
@@ -121,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
     if seed < 0:
         raise UserError(f"--seed {seed}: must be 0 or more")
     sampling = Sampling(**given) if args.sample else None  # before torch is imported, which takes seconds
-    from roberta_small.eval.language_model import LanguageModel
+    from roberta_small.eval.language_model import BATCH, LanguageModel
     from roberta_small.eval.precision import print_precisions
 
     model = LanguageModel.from_run(args.checkpoint, **overrides(args))
@@ -131,15 +125,10 @@ def run(args: argparse.Namespace) -> None:
         hidden = True if output.isatty() else None
         bar = stack.enter_context(tqdm(desc="generate", unit=" prompts", leave=False, disable=hidden))
         for lines, first, _ in read_input(args.text, args.input):
-            for start in range(0, len(lines), args.batch_size):
-                prompts = lines[start : start + args.batch_size]
+            for start in range(0, len(lines), BATCH):
+                prompts = lines[start : start + BATCH]
                 completions = model.generate(
-                    prompts,
-                    length=args.length,
-                    sampling=sampling,
-                    seed=seed,
-                    first=first + start,
-                    batch_size=args.batch_size,
+                    prompts, length=args.length, sampling=sampling, seed=seed, first=first + start
                 )
                 for one in completions:
                     fields = {"prompt": one.prompt, "continuation": one.continuation, "ended": one.ended}

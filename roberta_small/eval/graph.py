@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,11 +54,13 @@ class Metadata:
     """The files of the Transformers tokenizer (`TransformersEncoder.packed`)."""
     checkpoint: str = ""
     """SHA-256 of the checkpoint; empty in files of earlier versions."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Those of the training (`Model.columns`)."""
 
     def to_text(self) -> dict[str, str]:
         """The metadata of an ONNX graph, whose values are text."""
         fields: dict[str, Any] = {"format": asdict(self.format), "pairs": self.pairs}
-        fields["normalize_apostrophes"] = self.normalize_apostrophes
+        fields |= {"normalize_apostrophes": self.normalize_apostrophes, "columns": self.columns}
         return {
             "labels": json.dumps(self.labels.record()),
             "text": json.dumps(fields),
@@ -90,6 +92,7 @@ class Metadata:
                 base64.b64decode(found["sentencepiece"], validate=True),
                 found["dictionary"],
                 base64.b64decode(found.get("tokenizer", ""), validate=True),
+                columns=fields.get("columns", {}),
                 checkpoint=found.get("checkpoint", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -158,6 +161,11 @@ class GraphModel(Model):
     def pairs(self) -> bool:
         """Whether an example is two sentences."""
         return self.metadata.pairs
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the texts in the file of the training; empty if unknown."""
+        return self.metadata.columns
 
     @cached_property
     def encoder(self) -> Encoder | TransformersEncoder:

@@ -44,8 +44,8 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = True, apostrophes:
         )
 
 
-def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._ArgumentGroup:
-    """Add --device and --precision, and --max-tokens for the batches of a classifier; returns their group."""
+def add_computation(parser: Parser, *, max_tokens: bool = True) -> None:
+    """Add --device and --precision, and --max-tokens for the batches of a classifier."""
     from roberta_small.eval.precision import PRECISIONS
 
     group = parser.add_argument_group("computation")
@@ -66,7 +66,6 @@ def add_computation(parser: Parser, *, max_tokens: bool = True) -> argparse._Arg
             help="tokens per batch, including padding "
             f"(default: {CPU.prediction_tokens}; predict and evaluate on a GPU: {GPU.prediction_tokens})",
         )
-    return group
 
 
 OVERRIDES: tuple[str, ...] = ("data", "dict", "sentencepiece_model", "normalize_apostrophes")

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.cli import flags_of
+from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.hardware import Usage, environment, usage
 from roberta_small.common.run import LOG, TENSORBOARD, THRESHOLDS, Run, State
@@ -286,6 +287,9 @@ class Launcher:
         content |= {"arm": run.arm, "init": run.init, "seed": run.seed, "recipe": self._sweep.recipe.name}
         content["command"] = list(command.shown)
         content |= dict(training.identity) | self._static
+        data = self._sweep.data  # or its text/
+        if columns := (read_report(data) or read_report(data.parent)).get("columns"):
+            content["columns"] = columns
         content |= {"status": "running", "started": provenance.now(), "ended": None}
         content["seconds"] = previous.get("seconds", 0) if resume else 0
         if resume:

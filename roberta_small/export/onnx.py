@@ -81,11 +81,12 @@ class Classifier:
         """What text needs; raises `UserError` if there is no tokenizer."""
         model, tokenizer = self.model, self.model.tokenizer
         known = (model.labels, model.input_format, model.pairs, model.normalize_apostrophes)
+        recorded: dict[str, Any] = {"columns": model.columns, "checkpoint": model.origin}
         if isinstance(model.encoder, TransformersEncoder):
-            return Metadata(*known, tokenizer=model.encoder.packed(), checkpoint=model.origin)
+            return Metadata(*known, **recorded, tokenizer=model.encoder.packed())
         assert tokenizer.model is not None
         dictionary = model.dictionary.read_text(encoding="utf-8")
-        return Metadata(*known, tokenizer.model.read_bytes(), dictionary, checkpoint=model.origin)
+        return Metadata(*known, tokenizer.model.read_bytes(), dictionary, **recorded)
 
 
 def open_classifier(path: str | os.PathLike[str]) -> Classifier:

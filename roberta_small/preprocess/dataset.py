@@ -216,6 +216,7 @@ def _write(examples: Examples, options: Options, folder: Path, wanted: Report, w
     for name, content in (("audit.json", audited), (SPLIT_REPORT, places)):
         atomic_write(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     extra = {"splits": counts, **found, "tokenizer": tokenizer.describe()}
+    extra["columns"] = examples.columns.named() | examples.columns.others()
     return write_report(folder, REPORT, wanted | extra)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.data_folder import Report, request
-from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.errors import UserError, count
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, SINGLE_LABEL, LabelKind
 from roberta_small.preprocess import labels
 from roberta_small.preprocess.audit import normalized
@@ -204,7 +204,10 @@ def read_examples(options: Options) -> Examples:
     where = ", ".join(options.train)
     if not any(splits.values()):
         named = "".join(f", {role} '{column}'" for role, column in columns.named().items())
-        raise UserError(f"{where}{named}: no row with text and label; choose other columns or another file")
+        doubts = "".join(f" ({warning})" for warning in warnings)
+        raise UserError(
+            f"{where}{named}: no row with text and label; choose other columns or another file{doubts}"
+        )
     where += f", column '{columns.label}'" if columns.label and not columns.more_labels else ""
 
     cells = ((row.label, row.source, row.record.line) for rows in splits.values() for row in rows)
@@ -304,8 +307,8 @@ def _read(source: str, options: Options, given: Columns) -> tuple[list[Row], Col
         table = tables.cleaned(read_dataset(source), source)
         given = given if given.split else replace(given, split=SPLIT)
     elif reader_name(source, options.reader) == TABLE:
-        dialect, notes = tables.detect(source, options.dialect)
-        table = tables.read_table(source, dialect)
+        loaded = tables.load(source, options.dialect)
+        notes, table = loaded.notes, loaded.text()
     else:
         if flags := [*(f"--{role}-column" for role in given.named()), *options.dialect.flags()]:
             raise UserError(
@@ -315,7 +318,7 @@ def _read(source: str, options: Options, given: Columns) -> tuple[list[Row], Col
         if records and all(record.label is None for record in records):
             records = _with_companions(records, source, options.reader)
         return [Row(source, record) for record in records], given, []
-    names = enumerate_some([f"'{name}'" for name in table.columns], 12)
+    names = tables.listed(table.columns)
     remedy = (
         "give the column of the labels with --label-column; if the file has no labels, train on another one "
         f"with --test {NO_TEST}, then predict this one"

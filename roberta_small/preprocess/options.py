@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from roberta_small.common.cli import positive
 from roberta_small.common.label_kinds import TASKS
 
 DEFAULT_PART = "0.1"
@@ -63,21 +64,17 @@ def add_columns(parser: Arguments) -> None:
 
 
 def add_dialect(parser: Arguments) -> None:
-    """`--encoding`, `--delimiter` and `--no-header`, which are None unless they are given."""
-    parser.add_argument(
-        "--encoding", metavar="NAME", help="encoding of the file, such as cp1252 (default: detected)"
-    )
-    parser.add_argument(
-        "--delimiter",
-        metavar="CHARACTER",
-        help=r"between the fields of CSV; \t for a tab (default: detected)",
-    )
-    parser.add_argument(
-        "--no-header",
-        action="store_const",
-        const=True,
-        help="the first row is an example; the columns are named 1, 2, ...",
-    )
+    """The options of `readers.dialect.dialect_of`, which are None unless they are given."""
+    for name, value, text in (
+        ("encoding", "NAME", "encoding of the file, such as cp1252 (default: detected)"),
+        ("delimiter", "CHARACTER", r"between the fields of CSV; \t for a tab (default: detected)"),
+        ("sheet", "NAME", "sheet of a workbook (default: the only one with cells)"),
+    ):
+        parser.add_argument(f"--{name}", metavar=value, help=text)
+    text = "row of a workbook, or line of CSV, with the names of the columns; those above are not read"
+    parser.add_argument("--header-row", type=positive, metavar="N", help=f"{text} (default: the first one)")
+    text = "the first row is an example; the columns are named 1, 2, ..."
+    parser.add_argument("--no-header", action="store_const", const=True, help=text)
 
 
 def add_splits(parser: Arguments, seed: str = "--seed") -> None:

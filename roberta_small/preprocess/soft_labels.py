@@ -55,8 +55,9 @@ def check_file(path: str) -> None:
 
 def add(examples: Examples, path: str) -> Examples:
     """The examples with the texts of a file of soft labels; those of valid and test are left out."""
-    found, empty = read(path, examples.columns)
-    warnings = [*examples.warnings, *tables.detect(path)[1]]
+    file = tables.load(path)
+    found, empty = read(file, examples.columns)
+    warnings = [*examples.warnings, *file.notes]
     train = examples.splits["train"]
     if examples.columns.pair is None and any(row.record.pair is not None for row in train):
         raise UserError(
@@ -92,13 +93,13 @@ def add(examples: Examples, path: str) -> Examples:
     return replace(examples, soft=soft, left_out=left_out, warnings=warnings)
 
 
-def read(path: str, given: Columns) -> tuple[list[Row], list[Row]]:
+def read(file: tables.Loaded, given: Columns) -> tuple[list[Row], list[Row]]:
     """The texts of a file in its order, and the rows without text.
 
     `given` has the columns of the labelled texts. The file has the same, or `text` for a single text. Raises
     `UserError` with file and line for a file without texts or probabilities.
     """
-    table = tables.read_table(path)
+    path, table = file.path, file.text()
     names = [str(name) for name in table.columns]
     of_class = {name: " ".join(match[1].split()) for name in names if (match := OF_CLASS.fullmatch(name))}
     if again := [name for name in names if AGAIN.fullmatch(name)]:
@@ -143,6 +144,7 @@ def _probabilities(cell: Any, where: str) -> dict[str, float]:
     if not isinstance(cell, dict) or not cell:
         raise UserError(f"{where}: {shown} is not an object of classes and their probabilities; {PREDICT}")
     try:
+        cell = {name: p.replace(",", ".") if isinstance(p, str) else p for name, p in cell.items()}
         values = {" ".join(str(name).split()): float(value) for name, value in cell.items()}
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"{where}: {shown}: not a number for each class, such as 0.25") from None

@@ -27,7 +27,8 @@ def page_content(*runs, texts=TEXTS):
     """Of the probabilities of "pos" by each run."""
     p_RNK = np.array([[[1 - p, p] for p in run] for run in runs])
     names, labels = [f"seed{n + 1}" for n in range(len(runs))], np.array([1, 0, 1, 0])
-    return page_data(names, ["neg", "pos"], p_RNK, labels, np.arange(4), texts, "test")
+    placed = [(f"reviews.csv, line {7 * n}", text) for n, text in enumerate(texts, start=1)]
+    return page_data(names, ["neg", "pos"], p_RNK, labels, np.arange(4), placed, "test")
 
 
 RUNS = [(0.9, 0.8, 0.3, 0.4), (0.7, 0.9, 0.9, 0.1)]
@@ -42,14 +43,15 @@ def test_content_of_the_page():
     assert content["rows"][2]["runs"] == [[0, 0.7], [1, 0.9]]
     assert content["rows"][2]["mean"] == [1, 0.6]
     assert content["confusions"] == []
-    assert [row["line"] for row in content["rows"]] == [1, 2, 3, 4]
+    assert [row["place"] for row in content["rows"]] == [f"reviews.csv, line {n}" for n in (7, 14, 21, 28)]
 
 
 def test_many_classes_have_a_list_of_confusions_and_a_small_page():
     random, classes = np.random.default_rng(1), [f"class {k}" for k in range(200)]
     rows = random.dirichlet(np.ones(200), 300).round(6)
     labels = np.arange(300) % 200
-    content = page_data(["seed1"], classes, rows[None], labels, np.arange(300), ["un livre"] * 300, "test")
+    texts = [("line 1", "un livre")] * 300
+    content = page_data(["seed1"], classes, rows[None], labels, np.arange(300), texts, "test")
     matrix = confusion_matrix(labels, rows.argmax(axis=1), labels=range(200))
     np.fill_diagonal(matrix, 0)
     assert [number for _, _, number in content["confusions"]] == np.sort(matrix.ravel())[::-1][:15].tolist()
@@ -156,9 +158,15 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
         text.write_text("".join(f"{line}\n" for line in lines), "utf-8")
         report = {"files": {"text/test.input0": sha256(text)}}
         (tmp_path / "data/preprocess.json").write_text(json.dumps(report))
+        places = [["mine.csv", 500 - line] for line in range(31)]
+        (tmp_path / "data/split.json").write_text(json.dumps({"examples": {"test": places}}))
         page.unlink(missing_ok=True)
         assert main([*command, "--data", str(tmp_path / "data")]) == code
         assert page.exists() == (code == 0)
+        if page.exists():
+            content = json.loads(re.search('application/json">(.*?)</script>', page.read_text("utf-8"))[1])
+            shown = [(row["place"], row["text"]) for row in content["rows"]]
+            assert shown == [(f"mine.csv, line {500 - n}", text) for n, text in enumerate(trained.texts)]
     assert str(copied_run / "predictions-test.jsonl") in capsys.readouterr().err
     with pytest.raises(UserError, match="text of valid"):
         read_texts(DataFolder.given(tmp_path / "data"), "valid")
@@ -206,5 +214,5 @@ def test_page_in_a_browser(tmp_path):
 )
 def test_controls_filter_and_sort(tmp_path, changes, lines):
     page = in_browser(tmp_path / "errors.html", changes)
-    assert [int(n) for n in re.findall(r'class="note">line (\d+)', page)] == lines
+    assert [int(n) / 7 for n in re.findall(r'class="note">reviews\.csv, line (\d+)', page)] == lines
     assert page.count("<mark>") == (2 if "search" in changes else 0)

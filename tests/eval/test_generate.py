@@ -151,7 +151,7 @@ def test_command_line_equals_the_python_interface(folder, model, capsys, tmp_pat
     assert (code, out.split("\n")[:-1]) == (0, [completion.text for completion in wanted])
     (tmp_path / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in PROMPTS[:3]), encoding="utf-8")
     output = tmp_path / "texts.jsonl"
-    words = ["--input", tmp_path / "prompts.txt", "--format", "jsonl", "--out", output, "--batch-size", 2]
+    words = ["--input", tmp_path / "prompts.txt", "--format", "jsonl", "--out", output]
     assert call(capsys, *common, *words)[:2] == (0, "")
     texts = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert texts == [{"prompt": c.prompt, "continuation": c.continuation, "ended": c.ended} for c in wanted]

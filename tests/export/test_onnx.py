@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import torch
 
+from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.__main__ import build_parser as evaluate_parser
@@ -27,12 +28,14 @@ from roberta_small.export.transformers.folder import load_folder
 from tests.support.exported_runs import PAD, padded_ids
 
 ROOT = Path(__file__).parents[2]
+COLUMNS = {"text": "title", "more_text": ["body"]}
 
 
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
     """A folder with fp32.onnx, int8.onnx and what the second command prints: printed.txt."""
     root = tmp_path_factory.mktemp("onnx")
+    manifest.write(trained[1], manifest.read(trained[1]) | {"columns": COLUMNS})
     assert main(["onnx", str(trained[1]), "--out", str(root / "fp32.onnx")]) == 0
     with pytest.MonkeyPatch.context() as patch, open(root / "printed.txt", "w") as printed:
         use_graph(patch, root / "fp32.onnx")
@@ -171,6 +174,10 @@ def test_commands_and_options_that_a_file_does_not_have_are_errors(exported, cap
     assert evaluate([*words, "--checkpoint", str(exported / "fp32.onnx")]) == 1
     error = capsys.readouterr().err
     assert all(fact in error for fact in facts)
+
+
+def test_the_columns_of_the_training_are_in_the_file(exported):
+    assert open_model(exported / "fp32.onnx").columns == COLUMNS
 
 
 def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):

@@ -12,7 +12,7 @@ from roberta_small.fairseq_plugin.tasks.datasets import load_soft_labels
 from roberta_small.preprocess import soft_labels
 from roberta_small.preprocess.examples import Examples, Row
 from roberta_small.preprocess.readers.records import Record
-from roberta_small.preprocess.readers.tables import Columns
+from roberta_small.preprocess.readers.tables import Columns, load
 from tests.support.labelled_files import content, lines, prepare, texts, write_csv, write_json_lines
 
 LABELS = ["bad", "good", "neither"]
@@ -88,26 +88,26 @@ def test_probabilities_may_be_rounded_to_two_digits(workdir):
     """The error of their sum grows with the number of classes."""
     p = {"one": 0.92, **{f"other {i}": 0.0 for i in range(19)}}  # 0.924 and 19 times 0.004
     write_json_lines("soft.jsonl", [{"text": "un", "probabilities": p}])
-    ((found,), _) = soft_labels.read("soft.jsonl", Columns())
+    ((found,), _) = soft_labels.read(load("soft.jsonl"), Columns())
     assert found.probabilities["one"] == pytest.approx(1)
 
 
 def test_tables_have_a_column_for_each_class(workdir):
     header = ("body", "note", "prediction", "p(bad)", "p( very  good )", "note_2")
-    rows = [("Un livre", "5", "good", ".33", ".66", ""), ("", "", "", "1", "0", "")]
+    rows = [("Un livre", "5", "good", ".33", "0,66", ""), ("", "", "", "1", "0", "")]
     path = write_csv("soft.csv", rows, header)
-    (found,), (empty,) = soft_labels.read(path, Columns(text="body"))
+    (found,), (empty,) = soft_labels.read(load(path), Columns(text="body"))
     assert (found.record.text, found.label) == ("Un livre", "very good")
     assert found.probabilities == pytest.approx({"bad": 1 / 3, "very good": 2 / 3})
     assert empty.record.line == 3
-    (found,), _ = soft_labels.read(path, Columns(text="note"))
+    (found,), _ = soft_labels.read(load(path), Columns(text="note"))
     assert found.record.text == "5"
 
 
 def test_pairs_are_read_from_the_columns_of_the_labelled_pairs(workdir):
     header = ("hypothesis", "premise", "id", "p(bad)", "p(good)")
     path = write_csv("soft.csv", [("deux", "un", "7", "0", "1"), ("deux", "", "8", "0", "1")], header)
-    (found,), (empty,) = soft_labels.read(path, Columns(text="premise", pair="hypothesis"))
+    (found,), (empty,) = soft_labels.read(load(path), Columns(text="premise", pair="hypothesis"))
     assert (found.record.text, found.record.pair, empty.record.line) == ("un", "deux", 3)
 
 
@@ -119,7 +119,7 @@ def test_pairs_are_read_from_the_columns_of_the_labelled_pairs(workdir):
         ('{"id": "1", "probabilities": {"bad": 1}}', "no column 'text'"),
         ('{"text": "un", "probabilities": {"bad": 0.5, "good": 0.6}}', "line 1: {'bad': 0.5, 'good': 0.6}"),
         ('{"text": "un", "probabilities": {"bad": -1, "good": 2}}', "line 1: {'bad': -1, 'good': 2}"),
-        ('{"text": "un", "probabilities": {"bad": "0,5"}}', "line 1: {'bad': '0,5'}: not a number"),
+        ('{"text": "un", "probabilities": {"bad": "half"}}', "line 1: {'bad': 'half'}: not a number"),
         ('{"text": "un", "probabilities": {"bad": NaN, "good": 1}}', "sum 1"),
         ('{"text": "un", "probabilities": {"bad": 1' + 400 * "0" + "}}", "not a number"),
         ('{"text": "un", "probabilities": [0.5, 0.6]}', "line 1: [0.5, 0.6] is not an object"),

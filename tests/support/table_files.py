@@ -11,6 +11,6 @@ def rows(path, dialect=None):
     return list(zip(table.index, *(table[name] for name in table.columns), strict=True))
 
 
-def chosen(encoding=None, delimiter=None, no_header=None):
+def chosen(encoding=None, delimiter=None, no_header=None, header_row=None, sheet=None):
     """The dialect that the options choose."""
-    return dialect_of(Namespace(encoding=encoding, delimiter=delimiter, no_header=no_header))
+    return dialect_of(Namespace(**locals()))

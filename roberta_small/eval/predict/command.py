@@ -125,7 +125,8 @@ def run(args: argparse.Namespace) -> None:
     kind = _check_options(args, next((path for path in paths if path.endswith(GRAPH)), paths[0]))
     texts = open_input(words, args.input, Columns.of(args), dialect_of(args))
     model = _load(paths, ensemble=args.ensemble, **overrides(args))
-    texts.check(pairs=model.pairs)
+    first = model.members[0] if isinstance(model, Ensemble) else model
+    texts.check(pairs=model.pairs, trained=Columns(**first.model.columns))
     if args.explain:
         model.labels.kind.require_exclusive("--explain", paths[0])
     layout = Layout(
@@ -134,6 +135,7 @@ def run(args: argparse.Namespace) -> None:
         with_text=args.with_text,
         with_std=args.ensemble,
         several=model.labels.kind is KINDS[MULTI_LABEL],
+        formats=texts.formats,
     )
     renamed = {} if kind in WITHOUT_SUFFIX else avoid_columns(layout, kind)
     for old, new in renamed.items():
@@ -147,6 +149,9 @@ def run(args: argparse.Namespace) -> None:
         same = Dialect()
         if kind in DELIMITERS and args.input and format_suffix(args.input) == f".{kind}":
             same = texts.dialect
+        if kind in DELIMITERS and texts.decimal_comma:
+            layout = replace(layout, decimal=",")
+            print(f"{args.input}: decimal comma, also of the predictions", file=sys.stderr)
         output = stack.enter_context(open_output(args.out, kind, same)) if args.out else sys.stdout
         writers = [stack.enter_context(open_writer(kind, output, layout, same.delimiter))]
         if args.html:

@@ -11,9 +11,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import TABLE, reader_name, suffixes_of, tables
@@ -29,7 +29,9 @@ BLOCK_ROWS = 4096
 STDIN = "standard input"
 NAME = re.compile(r"\w[\w .-]{0,30}")
 """A name of a column."""
-SURROGATE = re.compile("[\ud800-\udfff]")
+COMMA = re.compile(r"\s*[+-]?\d+,(?:\d{1,2}|\d{4,})\s*")
+"""A number with a decimal comma; with three digits, it could separate thousands."""
+POINT = re.compile(r"\s*[+-]?\d*\.\d+\s*")
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class Lines:
     count = None
     """Unknown."""
     dialect = Dialect()
+    formats: ClassVar[Mapping[tuple[int, int], str]] = {}
+    decimal_comma = False
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the texts in blocks; with `pairs`, each is split at tabs, or two arguments are one pair.
@@ -123,7 +127,7 @@ class Lines:
         for lines, first, where in read_input(self.texts, self.path, self.encoding):
             yield Block([line.split("\t") for line in lines] if pairs else lines, first, where)
 
-    def check(self, *, pairs: bool) -> None:
+    def check(self, *, pairs: bool, trained: Columns) -> None:
         """Raise `UserError` for arguments that are no pairs."""
         if pairs:
             argument_pairs(self.texts)
@@ -153,46 +157,41 @@ class Table:
         columns: name -> cells as stored in the file; missing cells are None.
         count: the number of rows.
         dialect: how the file is written.
+        formats: (row counted from 0, position of the column) -> number format, of a workbook.
+        chosen: the columns of the texts, after `check` at the latest.
     """
 
     def __init__(self, path: str, given: Columns, dialect: Dialect) -> None:
-        """Read a file; a text column that is guessed, and an encoding, are printed on standard error.
+        """Read a file; what was only detected, and what is suspicious, is printed on standard error.
 
-        Raises `UserError` where the file is malformed, a column is missing or cannot be guessed, or a cell is
-        not Unicode.
+        Raises `UserError` where the file is malformed, a given column is missing, or a cell is not Unicode.
         """
-        self.dialect, notes = tables.detect(path, dialect)
-        for note in notes:
+        loaded = tables.load(path, dialect)
+        for note in loaded.notes:
             print(note, file=sys.stderr)
-        cells = tables.read_cells(path, self.dialect)
-        self.path = path
-        self.given = given
-        self.chosen = tables.choose_columns(cells.columns, given, path, needs_label=False)
+        cells, self.dialect = loaded.cells, loaded.dialect
+        self.path, self.given, self.chosen = path, given, given
         self.columns = {
             name: [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells[name]]
             for name in cells.columns
         }
         self.count = len(cells)
-        for name, values in self.columns.items():
-            for number, value in enumerate(values, start=1):
-                nested = isinstance(value, list | dict)
-                text = json.dumps(value, ensure_ascii=False, default=str) if nested else value
-                if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):
-                    raise UserError(
-                        f"{path}, row {number}, column '{name}': invalid Unicode (lone surrogate); correct "
-                        "the text"
-                    )
-        if self.chosen != given:
-            names = [*self.chosen.texts, *([self.chosen.pair] if self.chosen.pair else [])]
-            shown = " and ".join(map(repr, names))
-            print(f"{path}: text column{'s' if len(names) > 1 else ''} {shown}", file=sys.stderr)
+        self.formats = {(line - cells.index[0], i): name for (line, i), name in loaded.formats.items()}
+        self._text = tables.cleaned(cells, path, empty=True).fillna("")
+        if given.named():
+            self.chosen = tables.choose_columns(cells.columns, given, path, needs_label=False)
+
+    @property
+    def decimal_comma(self) -> bool:
+        """Whether numbers of the file have a decimal comma, and none a decimal point."""
+        cells = self._text.to_numpy().ravel()
+        return any(map(COMMA.fullmatch, cells)) and not any(map(POINT.fullmatch, cells))
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the rows in blocks; the columns must have passed `check`."""
-        first = [tables.joined(cells) for cells in zip(*map(self._texts, self.chosen.texts), strict=True)]
-        texts: list[Text] = list(first)
+        texts: list[Any] = [tables.joined(cells) for cells in self._text[[*self.chosen.texts]].to_numpy()]
         if pairs:
-            texts = list(zip(first, self._texts(self.chosen.pair), strict=True))
+            texts = list(zip(texts, self._text[self.chosen.pair], strict=True))
         for start in range(0, self.count, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, self.count)
             rows = [
@@ -201,8 +200,29 @@ class Table:
             ]
             yield Block(texts[start:stop], start + 1, f"{self.path}, row", rows)
 
-    def check(self, *, pairs: bool) -> None:
-        """Raise `UserError` unless the table has one text column, or two for `pairs`."""
+    def check(self, *, pairs: bool, trained: Columns) -> None:
+        """Choose the columns of the texts: those given, else those of the training, else by their names.
+
+        Prints those that are not given. Raises `UserError` where none can be chosen, where several of the
+        training are missing, and unless they are one text, or two for `pairs`.
+        """
+        note = ""
+        if not self.given.named():
+            wanted = [*trained.texts, *([trained.pair] if trained.pair else [])]
+            if missing := " and ".join(repr(name) for name in wanted if name not in self.columns):
+                note = f" (guessed; the training had {' and '.join(map(repr, wanted))})"
+                if trained.more_text:
+                    raise UserError(
+                        f"{self.path}: no column {missing}; the texts of the training are in "
+                        f"{' and '.join(map(repr, trained.texts))}, which are joined; rename the columns, or "
+                        "choose others with --text-column"
+                    )
+            given = Columns() if missing else trained
+            self.chosen = tables.choose_columns(self._text.columns, given, self.path, needs_label=False)
+        if self.chosen != self.given:
+            names = [*self.chosen.texts, *([self.chosen.pair] if self.chosen.pair else [])]
+            shown = " and ".join(map(repr, names))
+            print(f"{self.path}: text column{'s' if len(names) > 1 else ''} {shown}{note}", file=sys.stderr)
         if pairs and self.chosen.pair is None:
             raise UserError(
                 f"{self.path}: the checkpoint classifies sentence pairs, and '{self.chosen.text}' is the "
@@ -216,9 +236,6 @@ class Table:
                 f"{self.path}: '{self.chosen.text}' and '{self.chosen.pair}' are sentence pairs, but the "
                 f"checkpoint classifies single texts; {remedy}"
             )
-
-    def _texts(self, column: str | None) -> list[str]:
-        return [] if column is None else [tables.cell_text(value) or "" for value in self.columns[column]]
 
 
 def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect: Dialect) -> Lines | Table:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import date, time, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +38,10 @@ EXACT = 10**15
 """Integers below are exact in a workbook, whose numbers have 15 digits."""
 LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
+ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
+"""The beginning of what a workbook would read as an escaped character, such as _x000D_."""
+MOST_WIDTH = 60
+"""Of a column of a workbook, in characters."""
 MARKED_FRACTION = 0.25
 """A word is marked if its score is at least this fraction of the largest score in its text."""
 
@@ -100,6 +105,10 @@ class Layout:
     """Whether the data are multi-label: each class has a standard deviation."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Other names of output fields, because the table has columns of these names (`avoid_columns`)."""
+    formats: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(Row of a workbook, column), counted from 0 -> number format."""
+    decimal: str = "."
+    """Of the numbers in CSV."""
 
     @property
     def label(self) -> str:
@@ -230,8 +239,11 @@ def write_csv(stream: IO[str], layout: Layout, delimiter: str) -> Iterator[Write
         line.seek(0)
         line.truncate()
 
+    def cell_of(value: Any) -> Any:
+        return str(value).replace(".", layout.decimal) if isinstance(value, float) else _csv_cell(value)
+
     write_row(layout.header())
-    yield lambda prediction: write_row(map(_csv_cell, layout.row(prediction)))
+    yield lambda prediction: write_row(map(cell_of, layout.row(prediction)))
 
 
 @contextlib.contextmanager
@@ -304,26 +316,40 @@ def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     try:
         import openpyxl
         from openpyxl.cell import WriteOnlyCell
+        from openpyxl.utils import get_column_letter
     except ImportError:
         raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("predictions")
+    sheet.freeze_panes = "A2"
+    for number, name in enumerate(layout.header(), start=1):
+        cells = (layout.table or {"text": [MOST_WIDTH * " "]}).get(name, ())
+        width = max(len(str(value)) for value in [name, *cells]) + 2
+        sheet.column_dimensions[get_column_letter(number)].width = min(width, MOST_WIDTH)
     shortened = 0
 
-    def cell_of(value: Any) -> Any:
+    def cell_of(value: Any, number_format: str | None = None) -> Any:
         nonlocal shortened
-        value = _csv_cell(value)
-        exact = value is None or (isinstance(value, int) and abs(value) < EXACT)
-        if exact or (isinstance(value, float) and math.isfinite(value)):
-            return value
-        text = NOT_IN_XML.sub(" ", str(value))
+        native = value is None or isinstance(value, bool | time | timedelta)
+        native |= isinstance(value, int) and abs(value) < EXACT
+        native |= isinstance(value, float) and math.isfinite(value)
+        # A workbook has no time zones, and its year 1900 a leap day that did not exist.
+        native |= isinstance(value, date) and value.year > 1900 and not getattr(value, "tzinfo", None)
+        text = "" if native else NOT_IN_XML.sub(" ", str(_csv_cell(value)))
         shortened += len(text) > LONGEST_CELL
-        cell = WriteOnlyCell(sheet, text[:LONGEST_CELL])
-        cell.data_type = "s"  # not a formula
+        cell = WriteOnlyCell(sheet, value if native else ESCAPE.sub("_x005F_", text[:LONGEST_CELL]))
+        if not native:
+            cell.data_type = "s"  # not a formula
+        if number_format is not None:
+            cell.number_format = number_format
         return cell
 
+    def write(prediction: TextPrediction) -> None:
+        cells = enumerate(layout.row(prediction))
+        sheet.append([cell_of(cell, layout.formats.get((prediction.index, i))) for i, cell in cells])
+
     sheet.append(list(map(cell_of, layout.header())))
-    yield lambda prediction: sheet.append(list(map(cell_of, layout.row(prediction))))
+    yield write
     book.save(stream)
     if shortened:
         print(

@@ -43,7 +43,7 @@ LONGEST_STEM = 60
 OPTIONS = (
     *("text_column", "pair_column", "label_column", "label_separator", "task"),
     *("split_column", "merge_labels"),
-    *("encoding", "delimiter", "no_header", "valid", "test", "data_seed"),
+    *("encoding", "delimiter", "no_header", "header_row", "sheet", "valid", "test", "data_seed"),
     *("soft_labels", "tokenizer", "dict"),
 )
 """The attributes of the options that `add_options` adds; None if they are not given."""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import io
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
+from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.preprocess.readers.lines import read_bytes
 from roberta_small.preprocess.readers.records import DATASET
 
 SPLIT = "split"
 """The column with the split of each row, added to those of a data set of the hub."""
+DOUBTS = {
+    "e": "errors, read as empty cells",
+    "f": "formulas without a value, read as empty cells; save the file in a spreadsheet program",
+}
+"""Type of a cell in `openpyxl` -> what is said about it."""
+MERGED, HIDDEN = "merged cells, whose value is in each of their rows", "hidden rows, read as the others"
 
 
 def load_parquet(path: str) -> pd.DataFrame:
@@ -44,46 +54,103 @@ def load_parquet(path: str) -> pd.DataFrame:
     return pd.DataFrame(columns, dtype=object)
 
 
-def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
-    """The cells of the only sheet that has any, formulas as their values; index: number of the row."""
+def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None = None) -> pd.DataFrame:
+    """The rows of a sheet from `header_row`, or else the first with a cell, to the last with one; index: row.
+
+    Formulas are their values. A cell that is merged over rows is in each of them. `sheet` None: the only one
+    that has cells, or the only visible one of them. `attrs` has `notes` and `formats` of `tables.Loaded`.
+    """
     try:
         import openpyxl
+        from openpyxl.utils import range_boundaries
         from openpyxl.utils.escape import unescape
     except ImportError:
         raise UserError(f"{path}: a workbook needs openpyxl; install it: pip install openpyxl") from None
-
-    def value(cell: Any) -> Any:
-        """None for an error such as #N/A, text without escapes such as _x000D_."""
-        if cell.data_type == "e":
-            return None
-        return unescape(cell.value) if isinstance(cell.value, str) else cell.value
-
     data = read_bytes(path)
     try:
-        book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
-        for sheet in book.worksheets:
-            sheet.reset_dimensions()  # which may declare fewer rows than there are
-        sheets = {sheet.title: [[value(cell) for cell in row] for row in sheet] for sheet in book.worksheets}
+        with warnings.catch_warnings(action="ignore"):  # of parts that are not read
+            book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+            parsed = [(one, *_parse(one)) for one in book.worksheets if sheet in (None, one.title)]
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
-    filled = {
-        title: found
-        for title, rows in sheets.items()
-        if (found := [(i, row) for i, row in enumerate(rows, start=1) if any(x is not None for x in row)])
-    }
-    if len(filled) != 1:
-        titles = enumerate_some([f"'{title}'" for title in filled], 12)
-        fault = (
-            f"{len(filled)} sheets with cells ({titles}); save one of them" if filled else "no cells; save it"
-        )
-        raise UserError(f"{path}: {fault} as a file of its own")
-    (numbered,) = filled.values()
-    width = max(i for _, row in numbered for i, cell in enumerate(row, start=1) if cell is not None)
-    names = numbered.pop(0)[1] if header else [str(i + 1) for i in range(width)]
-    cells = [(row + [None] * width)[:width] for _, row in numbered]
-    columns = ["" if name is None else name for name in (names + [None] * width)[:width]]
-    return pd.DataFrame(cells, columns=columns, index=[number for number, _ in numbered], dtype=object)
+    if not book.sheetnames:
+        raise UserError(f"{path}: no sheets, as in the format Strict Open XML; save it again as .xlsx")
+    filled = [found for found in parsed if found[2]]
+    chosen = [found for found in filled if found[0].sheet_state == "visible"] or filled
+    if len(chosen) != 1:
+        titles = [one.title for one, *_ in chosen] or book.sheetnames
+        what = f"{len(chosen)} sheets with cells" if chosen else f"no cells in {sheet or 'any sheet'}"
+        shown = enumerate_some(map(repr, titles), 12) + nearest(sheet or "", titles)
+        raise UserError(f"{path}: {what}; choose one with cells with --sheet: {shown}")
+    ((one, parser, rows),) = chosen
+    first, last = header_row or min(rows), max(rows)
+    doubts = defaultdict(list)
+    for area in parser.merged:
+        left, top, _, bottom = range_boundaries(area)
+        if top > first and left in rows.get(top, {}):
+            doubts[MERGED].append(area)
+            for row in range(top, min(bottom, last) + 1):
+                rows.setdefault(row, {})[left] = rows[top][left]
+    columns = sorted({column for row in rows if row >= first for column in rows[row]})
+    cells = [[rows.get(row, {}).get(column) for column in columns] for row in range(first, last + 1)]
+    formats: dict[tuple[int, int], str] = {}
+    for row, line in enumerate(cells, start=first):
+        if any(line) and parser.row_dimensions.get(str(row), {}).get("hidden") in ("1", "true"):
+            doubts[HIDDEN].append(str(row))
+        for i, cell in enumerate(line):
+            if cell and cell.data_type in DOUBTS:
+                doubts[DOUBTS[cell.data_type]].append(f"{cell.coordinate} ({cell.value})")
+                line[i] = None
+            elif cell:
+                line[i] = unescape(cell.value) if isinstance(cell.value, str) else cell.value
+                if cell.has_style:
+                    formats[row, i] = cell.number_format
+    table = pd.DataFrame(cells, index=list(range(first, last + 1)), dtype=object)
+    where = f"{path}, sheet '{one.title}'"
+    notes = [f"{where}: {what}: {enumerate_some(found, 5)}" for what, found in doubts.items()]
+    if len(filled) > 1:
+        notes.append(f"{where}: the other sheets with cells are hidden; choose one with --sheet")
+    table.attrs = {"notes": notes, "formats": formats}
+    return table
+
+
+def _parse(sheet: Any) -> tuple[Any, dict[int, dict[int, Any]]]:
+    """The parser of a sheet, and row -> column -> cell, whatever range the sheet declares."""
+    from openpyxl.cell.read_only import ReadOnlyCell
+    from openpyxl.cell.text import Text
+    from openpyxl.worksheet._reader import FORMULA_TAG, MERGE_TAG, ROW_TAG, WorkSheetParser, iterparse
+
+    class Parser(WorkSheetParser):
+        merged: Sequence[str] = ()
+
+        def parse(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+            for _, element in iterparse(self.source):  # rules may be what the library refuses
+                if element.tag == MERGE_TAG:
+                    self.merged = [area.get("ref") for area in element]
+                if element.tag == ROW_TAG:
+                    yield self.parse_row(element)
+                    element.clear()
+
+        def parse_cell(self, element: Any) -> dict[str, Any]:
+            cell: dict[str, Any] = super().parse_cell(element)
+            # The text "" is a value, of the type "str".
+            if cell["value"] is None and "t" not in element.attrib and element.find(FORMULA_TAG) is not None:
+                cell |= {"value": "formula", "data_type": "f"}
+            return cell
+
+    book, rows = sheet.parent, {}
+    # The texts that cells refer to: `openpyxl` would remove `x005F_` from them.
+    names = [name for name in book._archive.namelist() if name.lower().endswith("sharedstrings.xml")]
+    nodes = (node for name in names for _, node in iterparse(book._archive.open(name)))
+    strings = [Text.from_tree(node).content for node in nodes if node.tag.endswith("}si")]
+    with sheet._get_source() as source:
+        how = {"date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
+        parser = Parser(source, strings, data_only=True, epoch=book.epoch, **how)
+        for row, found in parser.parse():
+            if cells := [ReadOnlyCell(sheet, **cell) for cell in found if cell["value"] is not None]:
+                rows[row] = {cell.column: cell for cell in cells}
+    return parser, rows
 
 
 def read_dataset(source: str) -> pd.DataFrame:

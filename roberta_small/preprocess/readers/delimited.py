@@ -21,42 +21,40 @@ DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
 QUOTED = re.compile(r'"([^"]|"")*"')
 SEPARATOR = re.compile(r"sep=(.)\n", re.IGNORECASE)
 """The first line of CSV files for spreadsheets, which names the delimiter."""
-TEXT_WORDS = 3
-"""A column name with this many words may be a text, so that the file has no line of names."""
+ENCLOSED = re.compile(r'(?:^|(?<=[,;\t|]))"(?:[^"]|"")*"(?=[,;\t|\n]|$)')
+"""A field in quotes, whatever the delimiter is."""
 
 
-def load_delimited(path: str, *, encoding: str, delimiter: str, header: bool = True) -> pd.DataFrame:
-    """The rows; without `header`, columns are named 1, 2, ...; `UserError` with file and line."""
+def load_delimited(
+    path: str, *, encoding: str, delimiter: str, header_row: int | None = None
+) -> pd.DataFrame:
+    """The rows from `header_row`, or else the first one; `UserError` with file and line."""
     text = decoded(path, encoding)
     if "\r" in text.strip() and "\n" not in text.strip():
         raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
-    if named := SEPARATOR.match(text):
-        text = "\n" + text[named.end() :]  # an empty line, so that the numbers of the lines stay
+    text = _from(text, header_row)
     quoted = format_suffix(path) != ".tsv" or _is_quoted(text, path, delimiter)
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
-    if not rows:
-        raise UserError(f"{path}: empty; use a file with a header and at least one row")
-    first_line, names = rows[0]
-    if header and any(len(name.split()) >= TEXT_WORDS for name in names):
-        for column, name in enumerate(names):  # the first line is an example if one cell is a label
-            below = {row[column].strip() for _, row in rows[1:] if column < len(row)}
-            if name.strip() and name.strip() in below and len(below) <= max(2, (len(rows) - 1) / 2):
-                raise UserError(
-                    f"{path}, line {first_line}: no names of columns but an example ('{name}' is a value of "
-                    "its column); pass --no-header, or insert a line with the names"
-                )
-    _check_swallowed(rows, path, delimiter)
-    names = rows.pop(0)[1] if header else [str(i + 1) for i in range(len(names))]
-    cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
-    return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
+    if rows:
+        _check_swallowed(rows, path, delimiter)
+    cells = [row + [None] * (len(rows[0][1]) - len(row)) for _, row in rows]
+    return pd.DataFrame(cells, index=[line for line, _ in rows], dtype=object)
 
 
-def delimiter_of(path: str, encoding: str) -> str:
-    """The delimiter of a file: that of its line `sep=`, else the one its first row has most often."""
+def delimiter_of(path: str, encoding: str, header_row: int | None = None) -> str:
+    """The delimiter of a file: that of its line `sep=`, else the one its header has most often."""
     text = decoded(path, encoding)
     if named := SEPARATOR.match(text):
         return named[1]
-    return max(DELIMITERS[format_suffix(path)], key=text.lstrip("\n").partition("\n")[0].count)
+    header = ENCLOSED.sub("", _from(text, header_row).lstrip("\n")[:10_000]).partition("\n")[0]
+    return max(DELIMITERS[format_suffix(path)], key=header.count)
+
+
+def _from(text: str, row: int | None) -> str:
+    """The text with empty lines above the one with a number, so that the numbers of the lines stay."""
+    if named := SEPARATOR.match(text):
+        text = "\n" + text[named.end() :]
+    return text if row is None else "\n" * (row - 1) + "\n".join(text.split("\n")[row - 1 :])
 
 
 def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[tuple[int, list[str]]]:
@@ -71,9 +69,11 @@ def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[
     try:
         for row in reader:
             if rows and len(row) > len(rows[0][1]):
+                below = rows[1][0] if rows[1:] else first_line
                 raise UserError(
                     f"{path}, line {first_line}: {len(row)} fields, but the first row has {len(rows[0][1])}; "
-                    "enclose fields that contain the delimiter in double quotes"
+                    "enclose fields that contain the delimiter in double quotes, or, if the names of the "
+                    f"columns are in line {below}, pass --header-row {below}"
                 )
             if row:
                 rows.append((first_line, [cell.replace(mark, "\r") for cell in row]))

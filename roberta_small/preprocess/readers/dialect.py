@@ -1,4 +1,4 @@
-"""How a text file is written: its encoding, and for delimited files the delimiter and the header.
+"""How a table is written: the encoding of text, the delimiter of CSV, the sheet of a workbook, the header.
 
 The encoding is UTF-8, or UTF-16 with a byte order mark; another one is detected by the library chardet, or
 named with `--encoding`.
@@ -34,7 +34,8 @@ INVALID = "\ufffd"
 """What Python decodes invalid bytes to."""
 DETECTION_BYTES = 1 << 18
 SPECIFY = "specify the encoding with --encoding, in Western Europe usually --encoding cp1252"
-FLAGS = {"encoding": "--encoding", "delimiter": "--delimiter", "header": "--no-header"}
+FLAGS = {name: f"--{name}" for name in ("encoding", "delimiter", "sheet")}
+FLAGS |= {"header": "--no-header", "header_row": "--header-row"}
 """Field of `Dialect` -> the option that sets it."""
 
 
@@ -47,9 +48,13 @@ class Dialect:
     delimiter: str | None = None
     """One character."""
     header: bool = True
-    """Whether the first row has the names of the columns; otherwise they are 1, 2, ..."""
+    """Whether a row has the names of the columns; otherwise they are 1, 2, ..."""
+    header_row: int | None = None
+    """The line, or the row of a workbook, with the names; those above are not read. None: the first one."""
+    sheet: str | None = None
+    """Of a workbook."""
 
-    def given(self) -> dict[str, str | bool]:
+    def given(self) -> dict[str, str | int]:
         """The fields that differ from what is detected by default."""
         return {name: value for name, value in vars(self).items() if value != getattr(Dialect, name)}
 
@@ -103,7 +108,9 @@ def dialect_of(options: argparse.Namespace) -> Dialect:
         delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
         if len(delimiter) != 1 or delimiter in '\n\r"\0':
             raise UserError(f"--delimiter {delimiter!r}: use one character, such as ';', or '\\t' for a tab")
-    return Dialect(encoding, delimiter, not options.no_header)
+    if options.no_header and options.header_row is not None:
+        raise UserError(f"--no-header and --header-row {options.header_row}: specify only one of them")
+    return Dialect(encoding, delimiter, not options.no_header, options.header_row, options.sheet)
 
 
 def decoded(path: str, encoding: str) -> str:

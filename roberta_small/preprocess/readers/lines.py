@@ -32,6 +32,7 @@ MAGIC = {
     b"BZh": ".bz2",
     b"PK\x03\x04": ".zip",
     b"\x28\xb5\x2f\xfd": ".zst",
+    b"\xd0\xcf\x11\xe0": ".xls",
 }
 """The first bytes of compressed files -> their suffix."""
 DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
@@ -135,8 +136,9 @@ def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
     first = file.peek(8) if isinstance(file, io.BufferedReader) else b""
     for magic, suffix in MAGIC.items():
         if first.startswith(magic) and not path.lower().endswith(BINARY):
-            remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else "unpack it first"
-            raise UserError(f"{path}: compressed ({suffix}); {remedy}")
+            other = "unpack it, or save a workbook as .xlsx"
+            remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else other
+            raise UserError(f"{path}: not text but {suffix}; {remedy}")
     return file
 
 

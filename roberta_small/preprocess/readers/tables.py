@@ -2,8 +2,8 @@
 
     register_table  add a format
     detect          how a file is written: its encoding and delimiter
-    read_table      a file -> a DataFrame of strings; the index is the line where each row begins
-    read_cells      the same with the cells as the file stores them
+    load            a file -> its cells as stored; the index is the line where each row begins
+    read_table      the same with the cells as strings
     choose_columns  which columns are text, second text, label and split; guessed where unambiguous
     read            the records of a file, for the registry of readers
 
@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -64,7 +64,13 @@ FALSE = frozenset({"0", "0.0", "false", "f", "no", "n", "non", "faux"})
 """Cells of a column that says whether a row has a label; an empty one means that it does not."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""
+TEXT_WORDS = 3
+"""A column name with this many words may be a text, so that the file has no row of names."""
+TITLE_ROWS = 10
+"""Rows in which the names of the columns are looked for below a title."""
 WORD_BEYOND_ASCII = re.compile(r"\w*[^\W\x00-\x7f]\w*")
+UNNAMED = re.compile(r"column \d+")
+"""The name of a column without one."""
 ROLES = ("text", "pair", "label", "split")
 
 
@@ -112,7 +118,27 @@ class Columns:
 
 Load = Callable[..., "pd.DataFrame"]
 """`load(path)`: the rows with their cells as stored. The index is the line of each row, counted from 1, or a
-`RangeIndex` from 0, which becomes the number of the row. Raises `UserError` for malformed content."""
+`RangeIndex` from 0, which becomes the number of the row. `attrs` may have `notes` and `formats` of `Loaded`.
+Raises `UserError` for malformed content."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `load` finds in a file."""
+
+    path: str
+    cells: pd.DataFrame
+    """`str` in CSV and TSV, any type in other formats; a missing cell is None, NaN or ""."""
+    dialect: Dialect
+    """With what was detected."""
+    notes: list[str]
+    """What was only detected, and what is suspicious, in sentences for the user."""
+    formats: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(Line, position) of a cell of a workbook -> its number format."""
+
+    def text(self) -> pd.DataFrame:
+        """The cells as `str`, or None where empty, without empty rows; errors as for `cleaned`."""
+        return _not_empty(cleaned(self.cells, self.path), self.path)
 
 
 @dataclass(frozen=True)
@@ -129,7 +155,8 @@ _formats: dict[str, Format] = {}
 def register_table(load: Load, suffixes: tuple[str, ...], options: tuple[str, ...] = ()) -> None:
     """Add a format of tables for files with one of `suffixes` (".ods"), in lower case.
 
-    `options` are the fields of `Dialect` that `load` takes as keyword arguments.
+    `options` are the fields of `Dialect` that `load` takes as keyword arguments. With "header", which it does
+    not take, its first row has the names of the columns.
     """
     claim(TABLE, suffixes)
     _formats.update(dict.fromkeys(suffixes, Format(load, options)))
@@ -189,26 +216,68 @@ def joined(cells: Iterable[str | None]) -> str:
 
 
 def read_table(path: str, dialect: Dialect | None = None) -> pd.DataFrame:
-    """All rows of a file; cells are `str`, or None where empty. Index: the line where a row begins, from 1.
+    """All rows of a file that are not empty; cells are `str`, or None where empty; errors as for `load`."""
+    return load(path, dialect).text()
 
-    Rows whose cells are all empty are left out. For Parquet, and for a `.json` file that is one array, the
-    index counts rows from 1. Raises `UserError` with file and line where the file is malformed, and where it
-    has no rows or repeats a column's name.
+
+def load(path: str, dialect: Dialect | None = None) -> Loaded:
+    """All rows of a file, also those whose cells are all empty; blank lines of text are not rows.
+
+    For Parquet, and for a `.json` file that is one array, the index counts rows from 1. Raises `UserError`
+    with file and line where the file is malformed, and where it has no rows or repeats a column's name.
     """
-    return _not_empty(cleaned(_load(path, dialect), path), path)
+    found, (dialect, notes) = _format(path), detect(path, dialect)
+    table = found.load(path, **{name: getattr(dialect, name) for name in found.options if name != "header"})
+    more, table.attrs = table.attrs, {}
+    if isinstance(table.index, pd.RangeIndex) and table.index.start == 0:
+        table = table.set_axis(range(1, len(table) + 1))
+    if "header" in found.options:
+        table = _with_names(table, dialect, path)
+    cells = _not_empty(_named(table, path), path)
+    return Loaded(path, cells, dialect, notes + more.get("notes", []), more.get("formats", {}))
 
 
-def read_cells(path: str, dialect: Dialect | None = None) -> pd.DataFrame:
-    """All rows of a file with their cells as stored: `str` in CSV and TSV, any type in JSON and Parquet.
+def _with_names(rows: pd.DataFrame, dialect: Dialect, path: str) -> pd.DataFrame:
+    """The rows below that of the names, or all rows with numbers as names.
 
-    A missing cell is None, NaN or "". Rows whose cells are all empty are kept; blank lines are not rows. The
-    names of the columns, the index and the errors are those of `read_table`.
+    Raises `UserError` where the row of the names is empty, an example, or perhaps a title above the names.
     """
-    return _not_empty(_named(_load(path, dialect), path), path)
+    names = [cell_text(cell) or "" for cells in rows.head(1).to_numpy() for cell in cells]
+    if dialect.header_row is not None and (not any(names) or rows.index[0] != dialect.header_row):
+        raise UserError(f"{path}, line {dialect.header_row}: no names of columns; correct --header-row")
+    if not dialect.header or rows.empty:
+        return rows.set_axis(range(1, rows.shape[1] + 1), axis=1)
+    line, table = rows.index[0], rows.iloc[1:].set_axis(names, axis=1)
+    if dialect.header_row is not None:
+        return table
+    if any(len(name.split()) >= TEXT_WORDS for name in names):
+        for column, name in enumerate(names):  # the first row is an example if one cell is a label
+            below = {cell_text(cell) for cell in table.iloc[:, column]}
+            if name in below and len(below) <= max(2, len(table) / 2):
+                raise UserError(
+                    f"{path}, line {line}: no names of columns but an example ('{name}' is a value of its "
+                    "column); pass --no-header, or insert a line with the names"
+                )
+    usual = {name for group in (*TEXT_NAMES, *LABEL_NAMES, *PAIR_NAMES) for name in group}
+    if names[0] and not any(names[1:]) and names[0].casefold() not in usual:
+        head = table.head(TITLE_ROWS)  # whose cells another delimiter may divide, if the title has none
+        texts = ["\t".join(filter(None, map(cell_text, cells))) for cells in head.to_numpy()]
+        found = [re.split(r"[;\t|]", text) for text in texts]
+        sizes = [len(cells) for cells in found]
+        start = next((row for row, size in enumerate(sizes) if size > 1), len(sizes))
+        if start < len(sizes) and (
+            len(names) > 1 or sizes[start + 1 : start + 2] == sizes[start : start + 1]
+        ):
+            raise UserError(
+                f"{path}, line {line}: '{names[0]}' may be a title above the names of the columns, line "
+                f"{head.index[start]} ({enumerate_some(map(repr, found[start]))}); pass --header-row "
+                f"{head.index[start]}, or else --header-row {line}"
+            )
+    return table
 
 
-def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
-    """The cells of any table as text, and None where empty; rows that are all empty are left out.
+def cleaned(table: pd.DataFrame, path: str, *, empty: bool = False) -> pd.DataFrame:
+    """The cells of any table as text, and None where empty; with `empty`, also rows that are all empty.
 
     Raises `UserError` where two columns have the same name, and for characters that UTF-8 cannot represent.
     """
@@ -222,7 +291,7 @@ def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
                     "which is no character; remove it"
                 )
     table = pd.DataFrame(cells, index=table.index, dtype=object)
-    return table[[any(row) for row in zip(*cells.values(), strict=True)]]
+    return table[[empty or any(row) for row in zip(*cells.values(), strict=True)]]
 
 
 def detect(path: str, given: Dialect | None = None) -> tuple[Dialect, list[str]]:
@@ -244,7 +313,7 @@ def detect(path: str, given: Dialect | None = None) -> tuple[Dialect, list[str]]
                 f"{path}: not UTF-8, read as {found.encoding}{shown} (detected; choose with --encoding)"
             )
     if "delimiter" in options and given.delimiter is None:
-        found = replace(found, delimiter=delimiter_of(path, found.encoding or UTF_8))
+        found = replace(found, delimiter=delimiter_of(path, found.encoding or UTF_8, given.header_row))
         if not given.header:
             notes.append(f"{path}: delimiter {found.delimiter!r} (detected; choose with --delimiter)")
     return found, notes
@@ -256,14 +325,6 @@ def _format(path: str) -> Format:
         known = enumerate_some(suffixes_of(TABLE), 12)
         raise UserError(f"{path}: not the suffix of a table ({known}); rename the file after its format")
     return found
-
-
-def _load(path: str, dialect: Dialect | None) -> pd.DataFrame:
-    found, (dialect, _) = _format(path), detect(path, dialect)
-    table = found.load(path, **{name: getattr(dialect, name) for name in found.options})
-    if isinstance(table.index, pd.RangeIndex) and table.index.start == 0:
-        return table.set_axis(range(1, len(table) + 1))
-    return table
 
 
 def _named(table: pd.DataFrame, path: str) -> pd.DataFrame:
@@ -294,7 +355,7 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
     for role, column in [*given.named().items(), *further]:
         if column not in names:
             hint = nearest(column, names)
-            raise UserError(f"{path}: no column '{column}' (--{role}-column); it has {_listed(names)}{hint}")
+            raise UserError(f"{path}: no column '{column}' (--{role}-column); it has {listed(names)}{hint}")
         if column in roles:
             flags = dict.fromkeys(f"--{name}-column" for name in (roles[column], role))
             raise UserError(f"{' and '.join(flags)}: '{column}' twice; name two columns")
@@ -319,9 +380,7 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
         else:
             text = _only(candidates, TEXT_NAMES, "text", path, names)
     if text is None:
-        raise UserError(
-            f"{path}: no text column found among {_listed(names)}; specify one with --text-column"
-        )
+        raise UserError(f"{path}: no text column found among {listed(names)}; specify one with --text-column")
     return replace(given, text=text, pair=pair, label=label)
 
 
@@ -333,7 +392,7 @@ def _only(
         found = [name for name in names if name.casefold() in group and name.casefold() in free]
         if len(found) > 1:
             raise UserError(
-                f"{path}: several columns could be the {role}: {_listed(found)} (columns: {_listed(names)}); "
+                f"{path}: several columns could be the {role}: {listed(found)} (columns: {listed(names)}); "
                 f"choose one with --{role}-column"
             )
         if found:
@@ -341,8 +400,11 @@ def _only(
     return None
 
 
-def _listed(names: Sequence[str]) -> str:
-    return enumerate_some([f"'{name}'" for name in names], 12)
+def listed(names: Sequence[str]) -> str:
+    """The names of columns, for messages."""
+    unnamed = any(UNNAMED.fullmatch(name) for name in names)
+    hint = " (if the names are in another row, pass it as --header-row)" if unnamed else ""
+    return enumerate_some([f"'{name}'" for name in names], 12) + hint
 
 
 def cell_text(value: Any) -> str | None:

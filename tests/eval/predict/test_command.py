@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from datetime import datetime, time, timedelta
 
 import numpy as np
 import openpyxl
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from pyarrow import parquet as pq
 
+from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
@@ -21,7 +23,7 @@ from roberta_small.eval.predict.command import open_output
 from roberta_small.eval.predict.inputs import read_input
 from roberta_small.preprocess.readers import lines
 from roberta_small.preprocess.readers.dialect import Dialect
-from roberta_small.preprocess.readers.tables import cell_text, read_table
+from roberta_small.preprocess.readers.tables import cell_text, load, read_table
 from tests.support.tiny_runs import make_data, make_run
 
 
@@ -305,12 +307,71 @@ def test_joined_columns(trained, predict, tmp_path):
 
 def test_a_text_of_a_workbook_is_never_a_formula(predict, tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": "=1+1\x01", "id": True}) + "\n")
+    path.write_text(json.dumps({"text": "=1+1\x01 _x0041_", "id": True}) + "\n")
     assert predict("--input", path, "--out", tmp_path / "b.xlsx")[0] == 0
     assert predict("--input", path, "--out", tmp_path / "c.jsonl")[0] == 0
     sheet = openpyxl.load_workbook(tmp_path / "b.xlsx").active
     assert [cell.value for cell in sheet[1]][:3] == ["text", "id", "prediction"]
-    assert (sheet["A2"].value, sheet["A2"].data_type) == ("=1+1 ", "s")
+    assert sheet["A2"].data_type == "s"
+    assert load(str(tmp_path / "b.xlsx")).cells["text"].tolist() == ["=1+1  _x0041_"]
+
+
+def test_types_number_formats_and_empty_rows_of_a_workbook(predict, tmp_path):
+    book, late = openpyxl.Workbook(), datetime(1999, 5, 6, 7, 8)
+    cells = {
+        "text": [("un livre", "@"), (None, "General"), ("_x0041_ b", "General")],
+        "on": [(datetime(2025, 1, 2), "DD/MM/YYYY"), (None, "General"), (late, "d mmm yy h:mm")],
+        "at": [(time(9, 30), "h:mm"), (None, "General"), (timedelta(hours=30), "[h]:mm")],
+        "paid": [(12.5, "0.00 €"), (None, "General"), (7, "0.00 $")],
+        "ok": [(True, "General"), (None, "General"), (False, "General")],
+    }  # fmt: skip
+    for column, (name, values) in enumerate(cells.items(), start=1):
+        book.active.cell(1, column, name)
+        for row, (value, number_format) in enumerate(values, start=2):
+            cell = book.active.cell(row, column, value)
+            cell.number_format = number_format
+    book.save(tmp_path / "a.xlsx")
+    assert predict("--input", tmp_path / "a.xlsx", "--out", tmp_path / "b.xlsx")[0] == 0
+    sheet = openpyxl.load_workbook(tmp_path / "b.xlsx").active
+    for column, (name, values) in zip(sheet.iter_cols(max_col=5), cells.items(), strict=True):
+        assert column[0].value == name
+        found = [(cell.value, cell.number_format) for cell in column[1:]]
+        # Escaped once more, so that programs show what the input shows: A b.
+        assert found == [("A b" if value == "_x0041_ b" else value, name) for value, name in values]
+    assert [sheet.cell(row, 6).value in ("neg", "pos") for row in (2, 3, 4)] == [True] * 3
+    assert sheet.cell(3, 9).value == "empty"
+    assert sheet.freeze_panes == "A2"
+    assert sheet.column_dimensions["B"].width > sheet.column_dimensions["E"].width
+
+
+def test_the_decimal_mark_of_the_output_is_that_of_the_input(predict, tmp_path):
+    for cell, comma in (("3,5", True), ("3.5", False), ("1,234", False), ("un, deux", False)):
+        (tmp_path / "a.csv").write_text(f'text;n\nun livre;"{cell}"\n')
+        assert predict("--input", tmp_path / "a.csv", "--out", tmp_path / "b.csv")[0] == 0
+        (row,) = csv.DictReader((tmp_path / "b.csv").open(), delimiter=";")
+        assert ("," in row["p(neg)"], "." in row["p(neg)"]) == (comma, not comma)
+        frame = pd.read_csv(tmp_path / "b.csv", sep=";", decimal="," if comma else ".")
+        assert frame["p(neg)"][0] + frame["p(pos)"][0] == pytest.approx(1)
+
+
+def test_the_columns_of_the_training_are_used(trained, copied_run, predict, tmp_path):
+    record = {"columns": {"text": "title", "more_text": ["body"]}}
+    manifest.write(copied_run, manifest.read(copied_run) | record)
+    path = tmp_path / "a.csv"
+    path.write_text("text,body,title\nbanal,un livre,magnifique\n")
+    expected = SentenceClassifier.from_run(trained.run).predict(["magnifique un livre"])[0].probabilities
+    code, out, error = predict("--input", path, run=copied_run)
+    assert code == 0
+    assert json.loads(out)["probabilities"] == pytest.approx(expected, abs=1e-6)
+    assert "'title' and 'body'" in error
+    path.write_text("text,body\nbanal,un livre\n")
+    code, _, error = predict("--input", path, run=copied_run)
+    assert code == 1
+    assert all(fact in error for fact in ("a.csv", "no column 'title'", "--text-column"))
+    assert predict("--input", path, "--text-column", "body", run=copied_run)[0] == 0
+    manifest.write(copied_run, manifest.read(copied_run) | {"columns": {"text": "title"}})
+    code, _, error = predict("--input", path, run=copied_run)
+    assert (code, "'title'" in error, "'text'" in error) == (1, False, True)
 
 
 def test_what_a_workbook_cannot_represent_is_text(predict, tmp_path):
@@ -390,8 +451,8 @@ def test_errors_of_tables_name_file_and_option(predict, tmp_path):
         ("a.csv", "a,b\n1,2\n", [], ["--text-column"]),
         ("a.csv", "text,b\n1,2\n", ["--text-column", "c"], ["'c'", "--text-column"]),
         ("a.csv", "text,review\n1,2\n", [], ["'text'", "'review'", "--text-column"]),
-        ("a.jsonl", '{"text": "\\ud800"}\n', [], ["row 1", "'text'"]),
-        ("a.jsonl", '{"text": "a", "b": ["\\ud800"]}\n', [], ["row 1", "'b'"]),
+        ("a.jsonl", '{"text": "\\ud800"}\n', [], ["line 1", "'text'"]),
+        ("a.jsonl", '{"text": "a", "b": ["\\ud800"]}\n', [], ["line 1", "'b'"]),
         ("a.txt", "a\n", ["--text-column", "text"], ["--text-column"]),
         ("a.xml", "<a/>", [], ["a.xml"]),
     ]:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,8 +13,8 @@ import pandas as pd
 import pytest
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.binary import load_workbook
-from roberta_small.preprocess.readers.tables import read_table
+from roberta_small.preprocess.readers.dialect import Dialect
+from roberta_small.preprocess.readers.tables import load, read_table
 from tests.support.table_files import rows
 
 ROOT = Path(__file__).parents[3]
@@ -45,44 +46,84 @@ assert len(os.listdir("/proc/self/task")) == before
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-def test_workbooks(tmp_path):
-    path = tmp_path / "a.xlsx"
-    table = pd.DataFrame({"text": ["=1+1", "a\nb", None], "label": [1, 2.5, "x"]})
-    with pd.ExcelWriter(path) as writer:
-        table.to_excel(writer, sheet_name="reviews", startrow=1, index=False)
-        pd.DataFrame().to_excel(writer, sheet_name="empty")
-    # pandas writes the first text as a formula, whose value no program has computed.
-    assert rows(str(path)) == [(3, None, "1"), (4, "a b", "2.5"), (5, None, "x")]
-    with pd.ExcelWriter(path) as writer:
-        table.to_excel(writer, sheet_name="one")
-        table.to_excel(writer, sheet_name="two")
-    with pytest.raises(UserError, match=r"a\.xlsx: 2 sheets.*'one'.*'two'"):
-        read_table(str(path))
-    content = path.read_bytes()
-    for damaged in (b"PK\x03\x04rest", content[:-400], _with_part(content, "xl/workbook.xml", b"<a><b></a>")):
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
-            read_table(str(path))
-
-
-def _with_part(workbook, name, content):
-    """The workbook with another content of one of its parts."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(workbook)) as old, zipfile.ZipFile(stream, "w") as new:
-        for part in old.namelist():
-            new.writestr(part, content if part == name else old.read(part))
-    return stream.getvalue()
-
-
-def test_all_rows_error_values_and_escapes_of_a_workbook(tmp_path):
+def workbook(path, *rows, **sheets):
+    """A workbook of sheets with these rows."""
     book = openpyxl.Workbook()
-    for row in (["text", "label"], ["un_x000D_deux", "pos"], ["#N/A", "neg"], ["trois", "#REF!"]):
-        book.active.append(row)
-    book.active["A3"].data_type = book.active["B4"].data_type = "e"
-    book.save(tmp_path / "a.xlsx")
-    with zipfile.ZipFile(tmp_path / "a.xlsx") as old, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as new:
-        for name in old.namelist():  # the sheet declares two of its four rows
-            new.writestr(name, old.read(name).replace(b'ref="A1:B4"', b'ref="A1:B2"'))
-    table = load_workbook(str(tmp_path / "b.xlsx"))
-    assert table["text"].tolist() == ["un\rdeux", None, "trois"]
-    assert table["label"].tolist() == ["pos", "neg", None]
+    book.active.title = "one"
+    for title, content in ({"one": rows} | sheets).items():
+        sheet = book[title] if title in book.sheetnames else book.create_sheet(title)
+        for row in content:
+            sheet.append(row)
+    book.save(path)
+    return book
+
+
+def test_sheets(tmp_path):
+    path = str(tmp_path / "a.xlsx")
+    two = [["text", "label"], ["b", 2.5], [None, "x"]]
+    book = workbook(path, ["text", "label"], ["a", 1], two=two, none=[])
+    with pytest.raises(UserError, match=r"a\.xlsx: 2 sheets.*--sheet: 'one', 'two'"):
+        read_table(path)
+    assert rows(path, Dialect(sheet="two")) == [(2, "b", "2.5"), (3, None, "x")]
+    for title in ("too", "none"):
+        with pytest.raises(UserError, match=f"{title}.*--sheet.*'one', 'two', 'none'"):
+            read_table(path, Dialect(sheet=title))
+    book["two"].sheet_state = "hidden"
+    book.save(path)
+    loaded = load(path)
+    assert loaded.cells["text"].tolist() == ["a"]
+    assert re.search("'one'.*--sheet", loaded.notes[0])
+    content = Path(path).read_bytes()
+    names = rb"schemas.openxmlformats.org/(spreadsheetml|officeDocument)/2006"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, re.sub(names, rb"purl.oclc.org/ooxml/\1", old.read(name)))
+    with pytest.raises(UserError, match=r"b\.xlsx: no sheets.*Strict"):
+        read_table(str(tmp_path / "b.xlsx"))
+    for damaged in (b"PK\x03\x04rest", content[:-400], content.replace(b"workbook.xml", b"workbook.xxx")):
+        Path(path).write_bytes(damaged)
+        with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
+            read_table(path)
+
+
+def test_empty_rows_and_columns_between_cells_and_error_values(tmp_path):
+    path = str(tmp_path / "a.xlsx")
+    content = [[], [None, "text", None, "label"], [None, "a", None, "x"], [], [None, None, None, "#N/A"]]
+    book = workbook(path, *content)
+    book["one"]["D5"].data_type = "e"
+    book["one"]["D9"].number_format = "0.00"
+    book.save(path)
+    loaded = load(path)
+    assert loaded.cells.columns.tolist() == ["text", "label"]
+    assert loaded.cells.to_numpy().tolist() == [["a", "x"], [None, None], [None, None]]
+    assert rows(path) == [(3, "a", "x")]
+    (note,) = loaded.notes
+    assert "D5 (#N/A)" in note
+
+
+@pytest.mark.parametrize("suffix", [".xlsx", ".csv"])
+def test_a_title_above_the_names(tmp_path, suffix):
+    path, content = tmp_path / f"a{suffix}", [["Survey 2025"], [], ["avis", "note"], ["bon", 1], ["nul", 0]]
+    if suffix == ".csv":
+        path.write_text("\n".join(";".join(map(str, row)) for row in content))
+    else:
+        workbook(path, *content)
+    with pytest.raises(UserError, match=r"line \d.*--header-row") as error:
+        read_table(str(path))
+    first, *others = map(int, re.findall(r"--header-row (\d+)", str(error.value)))
+    assert rows(str(path), Dialect(header_row=first)) == [(4, "bon", "1"), (5, "nul", "0")]
+    for row in others:
+        assert load(str(path), Dialect(header_row=row)).cells.columns[0] == "Survey 2025"
+    for row in (2, 9):
+        with pytest.raises(UserError, match=f"line {row}.*--header-row"):
+            read_table(str(path), Dialect(header_row=row))
+
+
+def test_the_first_row_is_an_example_or_a_name(tmp_path):
+    path = str(tmp_path / "a.xlsx")
+    workbook(path, ["a long text", "pos"], ["another long one", "neg"], ["a third one", "pos"])
+    with pytest.raises(UserError, match=r"line 1.*'pos'.*--no-header"):
+        read_table(path)
+    assert len(rows(path, Dialect(header=False))) == 3
+    workbook(path, ["text"], ["a"], ["b", "a remark"])
+    assert rows(path) == [(2, "a", None), (3, "b", "a remark")]

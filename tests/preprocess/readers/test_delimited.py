@@ -36,6 +36,9 @@ def test_quotes_in_tsv(write):
 def test_the_delimiter_is_the_one_of_the_header(write):
     assert rows(write("a.csv", "text\tlabel\na, b; c\t1\n")) == [(2, "a, b; c", "1")]
     assert rows(write("b.csv", "\n\ntext;label\na, b;1\n")) == [(4, "a, b", "1")]
+    quoted = '"text, as\nwritten, or ""said""";"a, b";label\n"a, b";c;1\n'
+    assert rows(write("c.csv", quoted)) == [(3, "a, b", "c", "1")]
+    assert rows(write("d.csv", 'size 5" b;"c, d"\na;1\n')) == [(2, "a", "1")]
 
 
 def test_a_text_longer_than_the_limit_of_the_csv_module(write):

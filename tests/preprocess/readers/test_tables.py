@@ -12,7 +12,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import read_records
 from roberta_small.preprocess.readers.dialect import Dialect
 from roberta_small.preprocess.readers.records import COMPRESSED
-from roberta_small.preprocess.readers.tables import Columns, choose_columns, read_cells, read_table, records
+from roberta_small.preprocess.readers.tables import Columns, choose_columns, load, read_table, records
 from tests.support.table_files import rows
 
 
@@ -45,7 +45,8 @@ def test_an_uncompressed_table_with_a_compression_suffix_is_an_error(write, suff
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\ne",1\nf,0\n', "line 3"),
         ("a.tsv", "un bon livre\t1\nun livre plat\t0\nencore un\t1\nun dernier\t0\n", "line 1"),
         ("a.csv", b"\x1f\x8b\x08\x00", ".gz"),
-        ("a.csv", b"PK\x03\x04rest", ".zip"),
+        ("a.csv", b"PK\x03\x04rest", ".xlsx"),
+        ("a.csv", b"\xd0\xcf\x11\xe0" + bytes(99), ".xlsx"),
         ("a.csv", "text,label\na,1\n".encode("utf-16")[:-1], "line 2: not UTF-16"),
         ("a.jsonl", '{"text": "a"}\n{"text": "b \\ud83d"}\n', "line 2"),
         ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2"),
@@ -111,14 +112,14 @@ def test_ambiguous_columns_are_an_error(names, given, flag, named):
 
 def test_cells_as_stored(write):
     path = write("a.csv", 'text,id\n" a\rb ",01\n\n,\n"",\nc\n')
-    table = read_cells(path)
+    table = load(path).cells
     assert table["text"].fillna("").tolist() == [" a\rb ", "", "", "c"]
     assert table["id"].fillna("").tolist() == ["01", "", "", ""]
-    single = read_cells(write("b.csv", 'text\na\n\n""\nb\n\n'))
+    single = load(write("b.csv", 'text\na\n\n""\nb\n\n')).cells
     assert single["text"].fillna("").tolist() == ["a", "", "b"]
     assert single.index.tolist() == [2, 4, 5]
     rows = [{"a": 1, "b": [1.5]}, {"a": "x"}, {}]
-    stored = read_cells(write("c.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows)))
+    stored = load(write("c.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))).cells
     assert [list(row) for row in stored.where(stored.notna(), None).to_numpy()] == [
         [1, [1.5]],
         ["x", None],

@@ -113,7 +113,9 @@ class LoraCausal(Method):
             "--new-tokens", type=positive, metavar="N",
             help=f"maximum number of tokens per answer ({NEW_TOKENS})",
         )  # fmt: skip
-        group.add_argument("--merge", action="store_true", help="also write a merged model without adapters")
+        group.add_argument(
+            "--merge", action="store_true", help="also write the merged model of each finished run"
+        )
         add_execution(parser, jobs=False)
 
     def settings(self, options: argparse.Namespace) -> CausalSettings:
