@@ -167,6 +167,8 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
         step=step_N,
         value=value_N,
         training=training_S[subset_N],
+        # Transformers logs train/epoch with each evaluation.
+        updates=training_S[subset_N] & np.array([metric != "epoch" for metric in metrics], bool)[metric_N],
         quality=np.array([measures_quality(metric) for metric in metrics], bool)[metric_N],
         starts=tag_N == tags.get((None, START), -1),
         paths=[log.path for _, log in logs],

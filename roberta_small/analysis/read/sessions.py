@@ -3,11 +3,13 @@
 A session is what one process logged of a metric: its steps ascend. A new file, or a step below the previous
 one, begins another session. Of several sessions,
 
+    workers      files were written at the same time: they are one session, or an error if they differ
+    evaluation   no training belongs to the session, because no training metric goes back or on before it, or
+                 there are none and it has a single step: not part of the training
     restart      a later session begins within the steps of an earlier one: the earlier values from that step
                  on are abandoned, on all subsets if the restart is visible in the training metrics
     training     it begins at or before the first step, or it is in another file and has other steps: another
                  training. In the same folder the later one is used, in another folder it is an error
-    evaluation   it has a single step that the training has logged or passed already: not part of the training
 
 TensorBoard's own mark of a restart, `SessionLog.START` with a step (`SummaryWriter(purge_step=...)`), removes
 earlier values of the same folder from that step on (`EventAccumulator`, "purge").
@@ -42,6 +44,8 @@ class Logged:
     value: np.ndarray
     training: np.ndarray
     """bool: metrics of training, which every process logs."""
+    updates: np.ndarray
+    """bool: those of them that no evaluation logs."""
     quality: np.ndarray
     """bool: metrics of the quality of a model, not of speed or progress."""
     starts: np.ndarray
@@ -59,6 +63,8 @@ class Repeated:
     """Run -> the files of two trainings in one folder."""
     evaluations: dict[int, tuple[int, int, float, float]] = field(default_factory=dict)
     """Run -> group, step, value of the training, and of the evaluation."""
+    workers: dict[int, str] = field(default_factory=dict)
+    """Run -> the files that were written at the same time."""
 
 
 def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
@@ -81,10 +87,10 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     again = again[np.argsort(~logged.quality[again], kind="stable")]  # messages are about the first
     suspicious = np.array(list(dict.fromkeys(logged.group[again].tolist())), np.int64)
     begins, ends = (np.searchsorted(logged.group[order], suspicious, side) for side in ("left", "right"))
-    restarts: list[tuple[int, float, int]] = []
+    sessions = _Sessions(logged, clock_N, rank_F, keep_N, found)
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        _resolve(logged, clock_N, order[begin:end], keep_N, found, restarts)
-    for run, clock, step in restarts:
+        sessions.resolve(order[begin:end])
+    for run, clock, step in sessions.restarts:
         lost = keep_N & (logged.run == run) & (clock_N < clock) & (logged.step > step)
         if lost.any():
             keep_N &= ~lost
@@ -107,89 +113,153 @@ def _purge(logged: Logged, rank_F: np.ndarray, keep_N: np.ndarray, found: Repeat
             found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
 
 
-def _resolve(
-    logged: Logged,
-    clock_N: np.ndarray,
-    rows_M: np.ndarray,
-    keep_N: np.ndarray,
-    found: Repeated,
-    restarts: list[tuple[int, float, int]],
-) -> None:
-    """Decide about the values of one metric of a run; `rows_M` are its rows in the order of time."""
-    run, training = int(logged.run[rows_M[0]]), bool(logged.training[rows_M[0]])
-    boundary = (np.diff(logged.file[rows_M]) != 0) | (np.diff(logged.step[rows_M]) < 0)
-    sessions = np.split(rows_M, np.flatnonzero(boundary) + 1)
-    current: dict[int, int] = {}  # step -> row
-    for number, session in enumerate(sessions):
-        steps: dict[int, int] = {}
-        for row in session.tolist():
-            step = int(logged.step[row])
-            if training and step in steps:  # Transformers logs the epoch once more with each evaluation
-                keep_N[steps[step]] = False
-                steps[step] = row
-            elif step in steps:  # twice in one session: the first value is that of the training
-                _note_evaluation(logged, found, steps[step], row)
-                keep_N[row] = False
-            else:
-                steps[step] = row
-        first = min(steps)
-        if not current or first > max(current):
-            current |= steps
-            continue
-        same_file = logged.file[session[0]] == logged.file[sessions[number - 1][0]]
-        if len(steps) == 1 and len(current) > 1 and (same_file or first < min(current)):
-            _note_evaluation(
-                logged, found, current.get(first, next(reversed(current.values()))), steps[first]
-            )
-            keep_N[steps[first]] = False
-            continue
-        # A session with the same steps where both logged restarts, and logs them again.
-        last = min(max(current), max(steps))
-        same_grid = {s for s in current if first <= s <= last} == {s for s in steps if s <= last}
-        another = first <= min(current) or not (training or same_file or same_grid)
-        if another and len(current) > 1:
-            _check_trainings(logged, found, run, next(iter(current.values())), steps[first])
-        lost = {step: row for step, row in current.items() if another or step >= first}
-        keep_N[list(lost.values())] = False
-        if training and max(current) > first:  # `first` itself may be that of the checkpoint, logged again
-            restarts.append((run, float(clock_N[steps[first]]), first))
-        values = logged.value
-        changed = [
-            s for s, row in lost.items() if s not in steps or not _equal(values[row], values[steps[s]])
-        ]
-        if changed and run not in found.trainings:
-            found.restarts[run] = found.restarts.get(run, 0) + len(changed)
-        current = {step: row for step, row in current.items() if step not in lost} | steps
+@dataclass
+class _Sessions:
+    """Decides about the sessions of each metric in `keep_N` and `found`."""
 
+    logged: Logged
+    clock_N: np.ndarray
+    rank_F: np.ndarray
+    keep_N: np.ndarray
+    found: Repeated
+    restarts: list[tuple[int, float, int]] = field(default_factory=list)
+    """Run, time and first step of each restart that the training metrics show."""
 
-def _equal(one: float, other: float) -> bool:
-    return one == other or (np.isnan(one) and np.isnan(other))
+    def resolve(self, rows_M: np.ndarray) -> None:
+        """Decide about the values of one metric of a run; `rows_M` are its rows in the order of time."""
+        logged, keep_N, found = self.logged, self.keep_N, self.found
+        run, training = int(logged.run[rows_M[0]]), bool(logged.training[rows_M[0]])
+        rows_M, part_M = self._parts(rows_M)
+        boundary = (np.diff(part_M) != 0) | (np.diff(logged.step[rows_M]) < 0)
+        begins = [0, *(np.flatnonzero(boundary) + 1).tolist()]
+        current: dict[int, int] = {}  # step -> row
+        for begin, session in zip(begins, np.split(rows_M, begins[1:]), strict=True):
+            steps: dict[int, int] = {}
+            for row in session.tolist():
+                step = int(logged.step[row])
+                if training and step in steps:  # Transformers logs the epoch once more with each evaluation
+                    keep_N[steps[step]] = False
+                    steps[step] = row
+                elif step in steps:  # twice in one session: the first value is that of the training
+                    self._note_evaluation(steps[step], row)
+                else:
+                    steps[step] = row
+            if not current:
+                current = steps
+                continue
+            first, end, single = min(steps), max(current), len(steps) == 1
+            same_file = bool(part_M[begin] == part_M[begin - 1])
+            trained = None if training else self._trained(current, steps)
+            if first > end and (trained is not False or same_file or not single):
+                current |= steps
+                continue
+            evaluated = single if trained is None else not trained
+            if training:
+                evaluated = single and len(current) > 1 and (same_file or first < min(current))
+            if evaluated:
+                for step, row in steps.items():
+                    self._note_evaluation(current.get(step, current[end]), row)
+                continue
+            # A session with the same steps where both logged restarts, and logs them again.
+            last = min(end, max(steps))
+            same_grid = {s for s in current if first <= s <= last} == {s for s in steps if s <= last}
+            another = first <= min(current) or not (training or same_file or same_grid)
+            if another and len(current) > 1:
+                self._check_trainings(next(iter(current.values())), steps[first])
+            lost = {step: row for step, row in current.items() if another or step >= first}
+            keep_N[list(lost.values())] = False
+            if training and end > first:  # `first` itself may be that of the checkpoint, logged again
+                self.restarts.append((run, float(self.clock_N[steps[first]]), first))
+            changed = [s for s, row in lost.items() if s not in steps or not self._equal(row, steps[s])]
+            if changed and run not in found.trainings:
+                found.restarts[run] = found.restarts.get(run, 0) + len(changed)
+            current = {step: row for step, row in current.items() if step not in lost} | steps
 
+    def _parts(self, rows_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows, and for each the number of its file, or of files that were written at the same time.
 
-def _note_evaluation(logged: Logged, found: Repeated, trained: int, evaluated: int) -> None:
-    values = float(logged.value[trained]), float(logged.value[evaluated])
-    if logged.quality[trained] and not _equal(*values):
-        place = int(logged.group[evaluated]), int(logged.step[evaluated])
-        found.evaluations.setdefault(int(logged.run[evaluated]), (*place, *values))
+        The rows of the latter are in the order of their steps. Raises `UserError` if their values differ.
+        """
+        logged, end = self.logged, -np.inf
+        parts: list[list[int]] = []
+        for file in dict.fromkeys(logged.file[rows_M].tolist()):
+            time_M = logged.wall_time[rows_M[logged.file[rows_M] == file]]
+            if time_M.min() < end:
+                parts[-1].append(file)
+            else:  # also NaN
+                parts.append([file])
+            end = np.fmax(end, time_M.max())
+        ordered = []
+        for files in parts:
+            rows = rows_M[np.isin(logged.file[rows_M], files)]
+            if len(files) > 1:
+                rows = rows[np.argsort(logged.step[rows], kind="stable")]
+                paths = [logged.paths[file] for file in files]
+                if len({path.parent for path in paths}) > 1:
+                    self._check_trainings(*(rows[logged.file[rows] == file][0] for file in files[:2]))
+                names = enumerate_some(map(str, paths))
+                again = np.diff(logged.step[rows]) == 0
+                for one, other in zip(rows[:-1][again].tolist(), rows[1:][again].tolist(), strict=True):
+                    if not self._equal(one, other):
+                        raise UserError(
+                            f"{names}: written at the same time with different values, {logged.value[one]:.6g} "
+                            f"and {logged.value[other]:.6g} at step {logged.step[one]:,}; keep the file of one "
+                            "worker and move the others out of the folder of the runs"
+                        )
+                self.keep_N[rows[1:][again]] = False
+                self.found.workers.setdefault(int(logged.run[rows[0]]), names)
+                rows = rows[np.append(True, ~again)]
+            ordered.append(rows)
+        return np.concatenate(ordered), np.repeat(np.arange(len(parts)), [len(rows) for rows in ordered])
 
+    def _trained(self, current: dict[int, int], steps: dict[int, int]) -> bool | None:
+        """Whether training metrics were logged for these later steps; None if the run has no such metrics.
 
-def _check_trainings(logged: Logged, found: Repeated, run: int, earlier: int, later: int) -> None:
-    """Note the files of two trainings; raises `UserError` if they are in different folders."""
-    paths = [logged.paths[logged.file[row]] for row in (earlier, later)]
-    parts = []
-    for path, row in zip(paths, (earlier, later), strict=True):
-        inside = (logged.file == logged.file[row]) & (logged.group == logged.group[row])
-        steps, values = logged.step[inside], logged.value[inside]
-        last = f"{values[-1]:.6g} at step {steps[-1]:,}"
-        first = f"{values[0]:.6g} at step {steps[0]:,}"
-        parts.append(f"{path} ({count(len(steps), 'value')}, {first} to {last})")
-    described = " and ".join(parts)
-    if paths[0].parent != paths[1].parent:
-        raise UserError(
-            f"two trainings are logged as one run: {described}; move one of the folders away, or distinguish "
-            "them with --pattern"
+        They go back between the values of `current` and of `steps`, or beyond the steps of `current`.
+        """
+        logged, rows = self.logged, list(steps.values())
+        rows_T = np.flatnonzero(logged.updates & (logged.run == logged.run[rows[0]]))
+        if not len(rows_T):
+            return None
+        rows_T = rows_T[np.lexsort((rows_T, self.rank_F[logged.file[rows_T]], logged.group[rows_T]))]
+        back_T = (np.diff(logged.group[rows_T], prepend=-1) == 0) & (
+            np.diff(logged.step[rows_T], prepend=0) <= 0
         )
-    found.trainings[run] = described if paths[0] != paths[1] else str(paths[0])
+        after_T = self.clock_N[rows_T] > self.clock_N[list(current.values())].max()
+        before_T = self.clock_N[rows_T] <= self.clock_N[rows].max()
+        further_T = after_T & (logged.step[rows_T] > max(current))
+        return bool((back_T & after_T & before_T).any() or (max(steps) > max(current) and further_T.any()))
+
+    def _equal(self, one: int, other: int) -> bool:
+        return bool(np.array_equal(*self.logged.value[[one, other]], equal_nan=True))
+
+    def _note_evaluation(self, trained: int, evaluated: int) -> None:
+        """Drop the later value, and note it if it differs."""
+        logged = self.logged
+        self.keep_N[evaluated] = False
+        if logged.quality[trained] and not self._equal(trained, evaluated):
+            place = int(logged.group[evaluated]), int(logged.step[evaluated])
+            values = float(logged.value[trained]), float(logged.value[evaluated])
+            self.found.evaluations.setdefault(int(logged.run[evaluated]), (*place, *values))
+
+    def _check_trainings(self, earlier: int, later: int) -> None:
+        """Note the files of two trainings; raises `UserError` if they are in different folders."""
+        logged = self.logged
+        paths = [logged.paths[logged.file[row]] for row in (earlier, later)]
+        parts = []
+        for path, row in zip(paths, (earlier, later), strict=True):
+            inside = (logged.file == logged.file[row]) & (logged.group == logged.group[row])
+            steps, values = logged.step[inside], logged.value[inside]
+            last = f"{values[-1]:.6g} at step {steps[-1]:,}"
+            first = f"{values[0]:.6g} at step {steps[0]:,}"
+            parts.append(f"{path} ({count(len(steps), 'value')}, {first} to {last})")
+        described = " and ".join(parts)
+        if paths[0].parent != paths[1].parent:
+            raise UserError(
+                f"two trainings are logged as one run: {described}; move one of the folders away, or "
+                "distinguish them with --pattern"
+            )
+        self.found.trainings[int(logged.run[later])] = described if paths[0] != paths[1] else str(paths[0])
 
 
 def messages(found: Repeated, runs: Sequence[str], names: Callable[[int], str]) -> list[str]:
@@ -200,6 +270,9 @@ def messages(found: Repeated, runs: Sequence[str], names: Callable[[int], str]) 
             f"{count(sum(found.restarts.values()), 'value')} logged before a restart from an earlier step, "
             f"not used: {enumerate_some(runs[run] for run in found.restarts)}"
         )
+    if found.workers:
+        described = [f"{runs[run]} ({files})" for run, files in found.workers.items()]
+        lines.append(f"event files that were written at the same time, merged: {enumerate_some(described)}")
     if found.trainings:
         lines.append(
             "two trainings logged into one folder, only the later one is used: "
