@@ -17,6 +17,8 @@ SUBSET = re.compile(r"train_inner|train|valid\d*|test\d*|eval|val|validation|dev
 FAIRSEQ_SUBSETS = frozenset({"train", "train_inner", "valid"})
 SUBSET_NAMES = {"eval": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
 TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+)", re.DOTALL)
+# Loss/train, acc_val: loops with a SummaryWriter.
+LAST_TAG = re.compile(r"(.+)[/_](train|valid|test|eval|val|validation|dev)", re.DOTALL)
 # Transformers with eval_dataset={"valid": ..., "test": ...}.
 EVAL_TAG = re.compile(r"eval[/_](train|valid|test|val|validation|dev)_(.+)", re.DOTALL)
 NO_SUBSET = "unnamed"
@@ -101,6 +103,8 @@ def split_tag(tag: str) -> tuple[str, str]:
     """
     if match := EVAL_TAG.fullmatch(tag) or TAG.fullmatch(tag):
         return SUBSET_NAMES.get(match[1], match[1]), match[2]
+    if match := LAST_TAG.fullmatch(tag):
+        return SUBSET_NAMES.get(match[2], match[2]), match[1]
     return NO_SUBSET, tag
 
 

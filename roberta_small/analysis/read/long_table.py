@@ -30,7 +30,7 @@ from roberta_small.analysis.read.scalars import START, LogCheck, Scalars, Tags, 
 from roberta_small.analysis.read.sessions import Logged, kept, messages
 from roberta_small.analysis.read.text_logs import read_csv_files, read_json_files
 from roberta_small.common.errors import UserError, count, enumerate_some
-from roberta_small.common.metrics import ACCURACIES, measures_quality
+from roberta_small.common.metrics import ACCURACIES, lower_is_better, measures_quality
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ SELECTING, REPORTED = "valid", "test"
 """The usual names of the subset that selects the best checkpoint, and of the one that is reported."""
 TRAINING = ("train", "train_inner")
 """The usual names of what is logged during training."""
+EPOCH = "epoch"
+"""Transformers logs train/epoch with each evaluation."""
 NOT_EVALUATED = frozenset({*TRAINING, NO_SUBSET})
 Scale = Literal["auto", "percent", "fraction"]
 """How accuracies were logged."""
@@ -55,6 +57,12 @@ def usual_or_only(usual: str, subsets: Iterable[str]) -> str:
     return evaluated.pop() if usual not in evaluated and len(evaluated) == 1 else usual
 
 
+def validation_subset(subsets: Iterable[str]) -> str:
+    """The subset whose steps end epochs: valid, or the only evaluated one, or the values without a subset."""
+    evaluated = set(subsets) - NOT_EVALUATED
+    return usual_or_only(SELECTING, evaluated) if evaluated else NO_SUBSET
+
+
 def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """The rows of one metric on one subset, with the columns and order of the table.
 
@@ -62,12 +70,13 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """
     on_subset = table[table["subset"] == subset]
     if on_subset.empty:
-        known = ", ".join(sorted(table["subset"].unique()))
-        raise UserError(
-            f"no subset '{subset}' in the logs, only {known}; select on another one with --choose-on, report "
-            "another one with --split, name the folders with --pattern, or train with --valid-subset "
-            "valid,test"
-        )
+        known = sorted(table["subset"].unique())
+        remedy = "select on another one with --choose-on, report another one with --split"
+        if validation_subset(known) == NO_SUBSET in known:
+            metrics = sorted(table.loc[table["subset"] == NO_SUBSET, "metric"].unique())
+            remedy = f"--choose-on {NO_SUBSET} --split {NO_SUBSET} reads what was logged without one: "
+            remedy += enumerate_some(filter(measures_quality, metrics))
+        raise UserError(f"no subset '{subset}' in the logs, only {', '.join(known)}; {remedy}")
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:
         metrics = sorted(on_subset["metric"].unique())
@@ -167,8 +176,7 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
         step=step_N,
         value=value_N,
         training=training_S[subset_N],
-        # Transformers logs train/epoch with each evaluation.
-        updates=training_S[subset_N] & np.array([metric != "epoch" for metric in metrics], bool)[metric_N],
+        updates=training_S[subset_N] & ~np.isin(metrics, EPOCH)[metric_N],
         quality=np.array([measures_quality(metric) for metric in metrics], bool)[metric_N],
         starts=tag_N == tags.get((None, START), -1),
         paths=[log.path for _, log in logs],
@@ -217,14 +225,18 @@ def _in_percent(runs: Sequence[LoggedRun], rows: Rows, accuracies: Scale) -> Row
 
 def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
-    valid = usual_or_only(SELECTING, [rows.subsets[position] for position in np.unique(rows.subset)])
+    valid = validation_subset([rows.subsets[position] for position in np.unique(rows.subset)])
     valid_S, train_S = (np.array([name == one for name in rows.subsets]) for one in (valid, "train"))
+    valid_N, train_N = valid_S[rows.subset], train_S[rows.subset] & ~np.isin(rows.metrics, EPOCH)[rows.metric]
+    if valid == NO_SUBSET:  # the loss of each update ends no epoch
+        scores_M = np.array([measures_quality(name) and not lower_is_better(name) for name in rows.metrics])
+        valid_N = valid_N & (scores_M[rows.metric] | ~scores_M[rows.metric[valid_N]].any())
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": number_epochs(runs, rows.run, rows.step, valid_S[rows.subset], train_S[rows.subset]),
+        "epoch": number_epochs(runs, rows.run, rows.step, valid_N, train_N),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,
@@ -276,7 +288,14 @@ def number_epochs(
         for position in group:
             own, rows = own_R[position], rows_R[position]
             steps = own if shared is None else shared
-            epoch_N[rows] += np.searchsorted(steps, step_N[rows], side="left")
+            numbers = 1 + np.searchsorted(steps, step_N[rows], side="left")
+            trained = step_N[rows][train_N[rows]]
+            if len(steps) and len(trained):
+                if trained.max() <= steps[-1]:  # what was logged later is an evaluation of the last epoch
+                    numbers = np.minimum(numbers, len(steps))
+                if steps[0] == 0 < trained.min():  # an evaluation before the training
+                    numbers -= 1
+            epoch_N[rows] = numbers
             missing = np.setdiff1d(steps[steps < own[-1]], own) if len(own) else own
             if len(missing):
                 gaps.append(f"{runs[position].name} at step {enumerate_some(map(str, missing))}")

@@ -83,7 +83,8 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     rows = np.flatnonzero(keep_N)
     order = rows[np.lexsort((rows, rank_F[logged.file[rows]], logged.group[rows]))]
     same = logged.group[order][1:] == logged.group[order][:-1]
-    again = order[1:][same & (np.diff(logged.step[order]) <= 0)]
+    files = np.diff(logged.file[order]) != 0
+    again = order[1:][same & (files | (np.diff(logged.step[order]) <= 0))]
     again = again[np.argsort(~logged.quality[again], kind="stable")]  # messages are about the first
     suspicious = np.array(list(dict.fromkeys(logged.group[again].tolist())), np.int64)
     begins, ends = (np.searchsorted(logged.group[order], suspicious, side) for side in ("left", "right"))
