@@ -86,8 +86,9 @@ class CorpusOptions(TokenizerOptions):
         valid = [self.valid] if self.valid_every is None else []
         for path in (*self.texts, *self.protect):
             if not Path(path).is_file():
-                raise UserError(f"{path}: not a file; give text files")
-            if path not in self.protect and valid and Path(path).samefile(self.valid):
+                what = "is a folder" if Path(path).is_dir() else "no such file"
+                raise UserError(f"{path}: {what}; give text files")
+            if path in self.texts and valid and Path(path).samefile(self.valid):
                 raise UserError(
                     f"--valid {self.valid}: is training text, too; pass another file or a fraction"
                 )

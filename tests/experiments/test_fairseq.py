@@ -89,6 +89,7 @@ def test_shown_paths(monkeypatch, tmp_path, path, shown):
     [
         (["--word-dropot", "0.1"], ["--word-dropot", "--word-dropout"]),
         (["--max-epoch", "x"], ["--max-epoch"]),
+        (["--fp16", "--bf16"], ["fp16"]),
     ],
 )
 def test_a_wrong_flag_raises_with_the_nearest(words, facts):

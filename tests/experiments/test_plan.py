@@ -120,6 +120,20 @@ def test_another_run_that_may_have_updates_is_not_replaced(run, status, changes,
         inspect(run)
 
 
+@pytest.mark.parametrize(
+    ("changes", "replaced"),
+    [
+        ({}, False),
+        ({"data": {"path": "old", "sha256": {"dict.txt": "0b"}}}, True),
+        ({"checkpoint": {"path": "a.pt", "sha256": "0c"}}, True),
+    ],
+)
+def test_a_run_that_failed_without_an_update_is_replaced_by_another_one(run, changes, replaced):
+    write(run, "failed", **changes)
+    planned = inspect(run)
+    assert (planned.state, planned.replaces) == (State.NEW, replaced)
+
+
 def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_intact_one(run):
     write(run, "interrupted")
     best, last = run.folder / "checkpoint_best.pt", run.folder / "checkpoint_last.pt"

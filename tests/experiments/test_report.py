@@ -53,3 +53,11 @@ def test_runs_that_predict_only_the_majority_class_are_named(tmp_path, capsys):
     assert "seed3" in warning
     assert "'neg'" in warning
     assert "98.00" in warning
+
+
+def test_tail_shortens_long_lines_and_selects_an_error_message(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("short\n" + "x" * 9000)
+    assert report.tail(log) == ["short", "x" * report.FAILURE_WIDTH + " ..."]
+    log.write_text("a\nerror: dict.txt: no such file; write it\n")
+    assert report.tail(log) == ["error: dict.txt: no such file; write it"]

@@ -90,6 +90,12 @@ def test_a_dry_run_prints_the_call_and_submits_nothing(sweep, cluster):
     assert not Path("runs").exists()
 
 
+def test_finished_runs_are_not_submitted(sweep, cluster):
+    assert sweep(*WORDS)[0] == 0
+    assert sweep(*WORDS, "--slurm", "")[0] == 0
+    assert not (cluster / "words").exists()
+
+
 def test_errors_of_sbatch_are_shown(sweep, cluster):
     (cluster / "refuse").touch()
     code, _, err = sweep(*WORDS, "--slurm=--partition=none")

@@ -57,6 +57,10 @@ def test_a_variable_names_several_data_sets(suite, monkeypatch):
     assert suite("--inits", "random", "--out", "two")[0] == 0
     assert list(data_sets("two")) == ["books"]
     monkeypatch.delenv("RS_DATA")
+    assert "--data" in suite("--data", "", "--inits", "random")[2]
+    shutil.copytree("bin", "lr=1 wd=2")
+    assert suite("--data", "lr=1 wd=2", "--inits", "random", "--out", "three")[0] == 0
+    assert list(data_sets("three")) == []
     shutil.copytree("bin", "lr=1")  # a path
     assert suite("--data", "lr=1", "--inits", "random")[0] == 0
     assert Path("runs/fairseq/random/seed1").is_dir()

@@ -13,7 +13,7 @@ import pytest
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
-from roberta_small.experiments import execute
+from roberta_small.experiments import execute, provenance
 from tests.support import fake_trainer, preloaded
 from tests.support.signals import restore_defaults
 
@@ -349,3 +349,13 @@ def test_more_epochs_continue_a_finished_run(sweep, starts, status):
         assert "another recipe" in error
     assert sweep(*RANDOM, "--seeds", "1", "--epochs", "5")[0] == 0
     assert manifest.read(RUN1)["continued"] == [["--max-epoch", "2"], ["--max-epoch", "4"]]
+
+
+def test_the_plan_says_what_is_different_on_a_gpu(sweep, monkeypatch):
+    monkeypatch.setattr(provenance, "_gpus", lambda: (provenance.Gpu("NVIDIA H100", 80 << 30),))
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 16)
+    words, size = [*RANDOM, "--dry-run", "--device"], ["--", "--max-tokens-valid", "4096"]
+    _, out, _ = sweep(*words, "cuda", *size)
+    assert "on 1 GPU (NVIDIA H100), 2 runs at a time" in out
+    assert "--max-tokens-valid 65536" in out
+    assert "--max-tokens-valid 65536" not in sweep(*words, "cpu", *size)[1]

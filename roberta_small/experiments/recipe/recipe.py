@@ -49,6 +49,7 @@ RESERVED = {
     "--num-classes": "the number of classes is read from the data",
     "--multi-label": "the kind of labels is read from the data",
     "--regression-target": "the kind of labels is read from the data",
+    "--help": "it trains nothing; run `fairseq-train --user-dir fairseq_plugin --help`",
     "--log-format": "the progress is read from the log",
     "--log-file": "the log is train.log in the run folder",
 }

@@ -177,6 +177,13 @@ def test_texts_begin_and_end_as_those_of_the_teacher(tmp_path, text, family):
     assert wanted == {"xlm-roberta": [0, 2], "camembert": [5, 6]}[family]
 
 
+def test_a_start_with_another_vocabulary_is_an_error_that_names_the_option_of_prepare(tmp_path, text, capsys):
+    write_teacher(tmp_path, text)
+    words = ["--data", str(text / "corpus"), "--out", "o", "--tokens", "1k", "--dry-run"]
+    assert experiments(["pretrain", *words, "--start", str(tmp_path / "teacher")]) == 1
+    assert "--dict" in capsys.readouterr().err
+
+
 def test_text_that_cannot_be_restored_is_an_error(tmp_path, text):
     _, path = converted(tmp_path, "bert")
     (tmp_path / "dict.txt").write_text("xyzzy 3\nplugh 2\n")

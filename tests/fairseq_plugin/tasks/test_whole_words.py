@@ -6,6 +6,7 @@ import pytest
 from fairseq import tasks
 
 from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks import language_modeling
 from tests.support.data_folders import write_dictionary, write_split
 from tests.support.training import STEPS, configuration
 
@@ -55,6 +56,12 @@ def test_all_tokens_of_a_word_are_masked_or_none(tmp_path):
 def test_without_the_flag_words_are_masked_partially(tmp_path):
     pairs = set(pairs_within_words(task_of(text(tmp_path, TOKENS))))
     assert {(True, False), (False, True)} < pairs
+
+
+def test_special_symbols_and_padding_entries_are_separate_words(tmp_path):
+    dictionary = task_of(text(tmp_path, [*TOKENS, "madeupword0000"])).source_dictionary
+    starts = language_modeling.marking_word_starts(None, None, dictionary).tolist()
+    assert starts == [1] * 4 + [1] * WORDS + [0] * REST + [1, 1]
 
 
 def test_a_dictionary_without_word_starts_is_an_error(tmp_path):

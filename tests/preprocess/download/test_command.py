@@ -79,6 +79,7 @@ def test_published_digest_is_checked(tmp_path, capsys):
     ("arguments", "message"),
     [
         (("bloom", "--sha256", "0" * 64), r"--sha256: .*bloom.*\b5\b"),
+        (("flue", "--sha256", "0" * 64), r"--sha256: .*flue.*\b4\b"),
         (("xlmr", "--sha256", "abc"), r"--sha256 abc: .*\b64\b"),
         (("xlmr", "--from", "nowhere"), r"nowhere/.*--from"),
     ],

@@ -28,6 +28,9 @@ def test_quotes_in_tsv(write):
     assert rows(enclosing) == [(2, "1", "a b c"), (4, "0", 'd "e"')]
     ordinary = write("b.tsv", 'label\ttext\n1\t"Casablanca" is good\n0\tan "open one\n0\t"Up"\n')
     assert rows(ordinary) == [(2, "1", '"Casablanca" is good'), (3, "0", 'an "open one'), (4, "0", '"Up"')]
+    split = write("c.tsv", 'text\tlabel\n"a\t1\nb"\t0\nc\t2\n')
+    assert rows(split) == [(2, '"a', "1"), (3, 'b"', "0"), (4, "c", "2")]
+    assert rows(write("d.tsv", 'text\tlabel\n"a\tb"\nc\td\n')) == [(2, '"a', 'b"'), (3, "c", "d")]
 
 
 def test_the_delimiter_is_the_one_of_the_header(write):

@@ -81,6 +81,13 @@ def test_toy_format_is_prepared_with_its_own_labels(toy, workdir):
     assert Path("out/text/test.label").read_text() == "a\n"
 
 
+def test_pairs_of_one_file(toy, workdir):
+    Path("all.toy").write_text("".join(f"{'ab'[i % 2]}:un {i}|deux {i}\n" for i in range(8)))
+    assert prepare("all.toy", "--test", "none") == 0
+    first, second = (Path(f"out/text/train.input{i}").read_text() for i in (0, 1))
+    assert second == first.replace("un", "deux")
+
+
 def test_toy_table_has_the_options_of_columns(toy_table, workdir, capsys):
     assert ".cells" in suffixes_of("table")
     rows = [f"id={i};text=texte {i} {'plat' if i % 2 else 'beau'};stars={i % 2}\n" for i in range(40)]

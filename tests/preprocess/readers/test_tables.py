@@ -40,6 +40,7 @@ def test_an_uncompressed_table_with_a_compression_suffix_is_an_error(write, suff
         ("a.csv", 'text,label\na,1\n"b,0\n', "line 3"),
         ("a.csv", 'text,label\na,1\n"Up" is good,0\nb,1\n', "line 3"),
         ("a.csv", 'text,label\n"a,1\nb,0\n"c,1\n', "line 2"),
+        ("a.csv", 'text,label\n"a,1\nb,0\nc,1\nd,0\ne",1\n', "line 2"),
         ("a.csv", "text,label\ra,1\rb,0\r", "carriage return"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\ne",1\nf,0\n', "line 3"),
         ("a.tsv", "un bon livre\t1\nun livre plat\t0\nencore un\t1\nun dernier\t0\n", "line 1"),

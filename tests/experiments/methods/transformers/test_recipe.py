@@ -24,6 +24,8 @@ def test_the_recipe_reference_has_the_published_hyperparameters(data, tmp_path):
     found = training_arguments(recipe, tmp_path, sentences=1800, seed=3, bf16=False, cpu=True)
     assert (found.max_steps, found.learning_rate, found.seed) == (1125, 1e-5, 3)
     assert (found.per_device_train_batch_size, found.max_grad_norm) == (8, 0)
+    adam = (found.adam_beta1, found.adam_beta2, found.adam_epsilon, found.weight_decay)
+    assert adam == (0.9, 0.98, 1e-8, 0.01)
     assert recipe.cfg.lr_scheduler.warmup_updates == 67
     sizes = recipe.sizes(32_000)
     assert (sizes.layers, sizes.embed, sizes.ffn, sizes.heads, sizes.positions) == (4, 512, 512, 8, 256)
