@@ -15,15 +15,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from roberta_small.analysis.read.long_table import (
-    GROUP,
-    REPORTED,
-    RUN,
-    SELECTING,
-    usual_or_only,
-    validation_subset,
-    values_of,
-)
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, usual_or_only, validated, values_of
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.metrics import ACCURACIES, Direction, lower_is_better
 from roberta_small.common.statistics import Values, bootstrap_interval, mean_std, t_interval, wilson_interval
@@ -110,12 +102,12 @@ def choose_subsets(
     """
     logged = table["subset"].unique()
     only = usual_or_only(REPORTED, logged)
-    if reported is None and subset in (None, only) and only == usual_or_only(SELECTING, logged):
+    if reported is None and subset in (None, only) and only == validated(logged):
         logger.warning(
             "%s is the only evaluated subset: it selects the best checkpoint and is reported, which is "
             "optimistic", only,
         )  # fmt: skip
-    return subset or usual_or_only(SELECTING, logged), reported or only
+    return subset or validated(logged), reported or only
 
 
 def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -> pd.DataFrame:
@@ -243,8 +235,8 @@ def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1
 
 
 def validations(table: pd.DataFrame) -> pd.DataFrame:
-    """The `arm`, `init`, `seed` and `step` of each validation, see `validation_subset`."""
-    subset = validation_subset(table["subset"].unique())
+    """The `arm`, `init`, `seed` and `step` of each validation, see `validated`."""
+    subset = validated(table["subset"].unique())
     return table.loc[table["subset"] == subset, [*RUN, "step"]].drop_duplicates()
 
 

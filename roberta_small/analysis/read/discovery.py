@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from roberta_small.analysis.read.layout import Name, Pattern, name_run, plain_subset, split_subset, strip
+from roberta_small.analysis.read.layout import Name, Pattern, name_run, plain_subset, split_subset
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import escaped
@@ -82,7 +82,7 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
                     exported, _ = export_name(log.path.name)
                     named = pattern.name_export(exported, str(log.path.parent))
                 else:
-                    named = pattern.name("/".join(place if pattern.has_subset else strip(parts)))
+                    named = pattern.name("/".join(place if pattern.has_subset else parts))
                 if named is None:
                     unmatched.append((log.path, "/".join(place)))
                     continue

@@ -7,8 +7,9 @@ a folder in `tensorboard/`), folders with generic names (tensorboard, runs, logs
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from roberta_small.common.errors import UserError
@@ -132,8 +133,12 @@ class Pattern:
         return "subset" in self.fields
 
     def name(self, path: str) -> tuple[Name, str | None] | None:
-        """Run and subset from the path of a log's folder; None if it does not match."""
-        return self._name(self._path.fullmatch(path), "")
+        """Run and subset from the path of a log's folder; None if it does not match.
+
+        Without {subset}, the path is first read without folders with generic names at its end.
+        """
+        stripped = None if self.has_subset else self._path.fullmatch("/".join(strip(path.split("/"))))
+        return self._name(stripped or self._path.fullmatch(path), "")
 
     def name_export(self, run: str, folder: str) -> tuple[Name, str | None] | None:
         """Run and subset from the run's name in the name of an exported file; None without a match."""
@@ -178,3 +183,22 @@ class Pattern:
         if not self.fields:
             raise UserError(f"--pattern '{self.text}': no field such as {{seed}}; {EXAMPLE}")
         return re.compile("".join(parts), re.DOTALL)
+
+
+PROPOSED = ["{init}/{seed}/runs/{arm}", "{init}/runs/{arm}"]
+PROPOSED += [f"{{arm}}/{'*/' * between}{run}" for run in ("{init}/{seed}", "{init}") for between in range(4)]
+PROPOSED += ["{init}/{seed}/{arm}"]
+
+
+def propose(folders: Iterable[str | os.PathLike[str]], taken: Collection[tuple[str, str, int]] = ()) -> str:
+    """Advice with a --pattern that gives the runs in these folders different names, none of them `taken`.
+
+    Empty if none is known.
+    """
+    places = [os.path.abspath(folder) for folder in folders]
+    for text in PROPOSED:
+        found = [match[0] for place in places if (match := Pattern(text).name(place))]
+        names = {(name.arm, name.init, name.seed) for name in found}
+        if len(names.difference(taken)) == len(places):
+            return f" or distinguish them with --pattern '{text}'"
+    return ""

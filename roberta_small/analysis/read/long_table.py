@@ -57,8 +57,8 @@ def usual_or_only(usual: str, subsets: Iterable[str]) -> str:
     return evaluated.pop() if usual not in evaluated and len(evaluated) == 1 else usual
 
 
-def validation_subset(subsets: Iterable[str]) -> str:
-    """The subset whose steps end epochs: valid, or the only evaluated one, or the values without a subset."""
+def validated(subsets: Iterable[str]) -> str:
+    """The subset whose steps end epochs: valid, or the only evaluated one; without any, the unnamed one."""
     evaluated = set(subsets) - NOT_EVALUATED
     return usual_or_only(SELECTING, evaluated) if evaluated else NO_SUBSET
 
@@ -71,8 +71,9 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     on_subset = table[table["subset"] == subset]
     if on_subset.empty:
         known = sorted(table["subset"].unique())
-        remedy = "select on another one with --choose-on, report another one with --split"
-        if validation_subset(known) == NO_SUBSET in known:
+        remedy = "select on another one with --choose-on, report another one with --split, or name the "
+        remedy += "folders with --pattern"
+        if validated(known) == NO_SUBSET in known:
             metrics = sorted(table.loc[table["subset"] == NO_SUBSET, "metric"].unique())
             remedy = f"--choose-on {NO_SUBSET} --split {NO_SUBSET} reads what was logged without one: "
             remedy += enumerate_some(filter(measures_quality, metrics))
@@ -225,9 +226,11 @@ def _in_percent(runs: Sequence[LoggedRun], rows: Rows, accuracies: Scale) -> Row
 
 def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
-    valid = validation_subset([rows.subsets[position] for position in np.unique(rows.subset)])
-    valid_S, train_S = (np.array([name == one for name in rows.subsets]) for one in (valid, "train"))
-    valid_N, train_N = valid_S[rows.subset], train_S[rows.subset] & ~np.isin(rows.metrics, EPOCH)[rows.metric]
+    valid = validated([rows.subsets[position] for position in np.unique(rows.subset)])
+    valid_N, train_N, updates_N = (
+        np.isin(rows.subsets, names)[rows.subset] for names in (valid, "train", TRAINING)
+    )
+    updates_N = updates_N & ~np.isin(rows.metrics, EPOCH)[rows.metric]
     if valid == NO_SUBSET:  # the loss of each update ends no epoch
         scores_M = np.array([measures_quality(name) and not lower_is_better(name) for name in rows.metrics])
         valid_N = valid_N & (scores_M[rows.metric] | ~scores_M[rows.metric[valid_N]].any())
@@ -236,7 +239,7 @@ def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": number_epochs(runs, rows.run, rows.step, valid_N, train_N),
+        "epoch": number_epochs(runs, rows.run, rows.step, valid_N, train_N, updates_N),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,
@@ -250,7 +253,12 @@ def _texts(names: Sequence[str], position_N: np.ndarray) -> pd.api.extensions.Ex
 
 
 def number_epochs(
-    runs: Sequence[LoggedRun], run_N: np.ndarray, step_N: np.ndarray, valid_N: np.ndarray, train_N: np.ndarray
+    runs: Sequence[LoggedRun],
+    run_N: np.ndarray,
+    step_N: np.ndarray,
+    valid_N: np.ndarray,
+    train_N: np.ndarray,
+    updates_N: np.ndarray,
 ) -> np.ndarray:
     """(N,) int64: 1 + the number of epochs of the run that ended before each step.
 
@@ -262,8 +270,8 @@ def number_epochs(
     subset `train` once at the end of every epoch, so their epochs are counted in it. Other trainers also log
     `train` within epochs.
 
-    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N` and `train_N` bool, rows of
-    validations and of the subset `train`.
+    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N`, `train_N` and `updates_N` bool, rows
+    of validations, of the subset `train` and of training.
     """
     epoch_N = np.ones(len(step_N), np.int64)
     starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
@@ -289,7 +297,7 @@ def number_epochs(
             own, rows = own_R[position], rows_R[position]
             steps = own if shared is None else shared
             numbers = 1 + np.searchsorted(steps, step_N[rows], side="left")
-            trained = step_N[rows][train_N[rows]]
+            trained = step_N[rows][updates_N[rows]]
             if len(steps) and len(trained):
                 if trained.max() <= steps[-1]:  # what was logged later is an evaluation of the last epoch
                     numbers = np.minimum(numbers, len(steps))

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roberta_small.analysis.read.layout import SUBSET, propose
 from roberta_small.common.errors import UserError, count, enumerate_some
 
 
@@ -88,7 +89,10 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     again = again[np.argsort(~logged.quality[again], kind="stable")]  # messages are about the first
     suspicious = np.array(list(dict.fromkeys(logged.group[again].tolist())), np.int64)
     begins, ends = (np.searchsorted(logged.group[order], suspicious, side) for side in ("left", "right"))
-    sessions = _Sessions(logged, clock_N, rank_F, keep_N, found)
+    rows_T = order[logged.updates[order]]
+    runs, starts = np.unique(logged.run[rows_T], return_index=True)
+    updates = dict(zip(runs.tolist(), np.split(rows_T, starts[1:]), strict=False))
+    sessions = _Sessions(logged, clock_N, keep_N, updates, found)
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         sessions.resolve(order[begin:end])
     for run, clock, step in sessions.restarts:
@@ -116,30 +120,35 @@ def _purge(logged: Logged, rank_F: np.ndarray, keep_N: np.ndarray, found: Repeat
 
 @dataclass
 class _Sessions:
-    """Decides about the sessions of each metric in `keep_N` and `found`."""
+    """Decides about the sessions of each metric: (N,) `clock` and `keep` as in `kept`."""
 
     logged: Logged
-    clock_N: np.ndarray
-    rank_F: np.ndarray
-    keep_N: np.ndarray
+    clock: np.ndarray
+    keep: np.ndarray
+    updates: dict[int, np.ndarray]
+    """Run -> its rows of `Logged.updates`, in the order of metric and time."""
     found: Repeated
     restarts: list[tuple[int, float, int]] = field(default_factory=list)
     """Run, time and first step of each restart that the training metrics show."""
 
     def resolve(self, rows_M: np.ndarray) -> None:
         """Decide about the values of one metric of a run; `rows_M` are its rows in the order of time."""
-        logged, keep_N, found = self.logged, self.keep_N, self.found
+        logged, keep, found = self.logged, self.keep, self.found
         run, training = int(logged.run[rows_M[0]]), bool(logged.training[rows_M[0]])
-        rows_M, part_M = self._parts(rows_M)
-        boundary = (np.diff(part_M) != 0) | (np.diff(logged.step[rows_M]) < 0)
-        begins = [0, *(np.flatnonzero(boundary) + 1).tolist()]
+        sessions = [
+            (number > 0, session)
+            for part in self._parts(rows_M)
+            for number, session in enumerate(
+                np.split(part, np.flatnonzero(np.diff(logged.step[part]) < 0) + 1)
+            )
+        ]
         current: dict[int, int] = {}  # step -> row
-        for begin, session in zip(begins, np.split(rows_M, begins[1:]), strict=True):
+        for same_file, session in sessions:
             steps: dict[int, int] = {}
             for row in session.tolist():
                 step = int(logged.step[row])
                 if training and step in steps:  # Transformers logs the epoch once more with each evaluation
-                    keep_N[steps[step]] = False
+                    keep[steps[step]] = False
                     steps[step] = row
                 elif step in steps:  # twice in one session: the first value is that of the training
                     self._note_evaluation(steps[step], row)
@@ -149,7 +158,6 @@ class _Sessions:
                 current = steps
                 continue
             first, end, single = min(steps), max(current), len(steps) == 1
-            same_file = bool(part_M[begin] == part_M[begin - 1])
             trained = None if training else self._trained(current, steps)
             if first > end and (trained is not False or same_file or not single):
                 current |= steps
@@ -168,68 +176,60 @@ class _Sessions:
             if another and len(current) > 1:
                 self._check_trainings(next(iter(current.values())), steps[first])
             lost = {step: row for step, row in current.items() if another or step >= first}
-            keep_N[list(lost.values())] = False
+            keep[list(lost.values())] = False
             if training and end > first:  # `first` itself may be that of the checkpoint, logged again
-                self.restarts.append((run, float(self.clock_N[steps[first]]), first))
+                self.restarts.append((run, float(self.clock[steps[first]]), first))
             changed = [s for s, row in lost.items() if s not in steps or not self._equal(row, steps[s])]
             if changed and run not in found.trainings:
                 found.restarts[run] = found.restarts.get(run, 0) + len(changed)
             current = {step: row for step, row in current.items() if step not in lost} | steps
 
-    def _parts(self, rows_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows, and for each the number of its file, or of files that were written at the same time.
+    def _parts(self, rows_M: np.ndarray) -> list[np.ndarray]:
+        """The rows of each file. Files that were written at the same time are one, in the order of steps."""
+        parts, end = list[np.ndarray](), -np.inf
+        for file in dict.fromkeys(self.logged.file[rows_M].tolist()):
+            rows = rows_M[self.logged.file[rows_M] == file]
+            time = self.logged.wall_time[rows]
+            if time.min() < end:  # never for NaN
+                parts[-1] = self._merged(np.append(parts[-1], rows))
+            else:
+                parts.append(rows)
+            end = np.fmax(end, time.max())
+        return parts
 
-        The rows of the latter are in the order of their steps. Raises `UserError` if their values differ.
-        """
-        logged, end = self.logged, -np.inf
-        parts: list[list[int]] = []
-        for file in dict.fromkeys(logged.file[rows_M].tolist()):
-            time_M = logged.wall_time[rows_M[logged.file[rows_M] == file]]
-            if time_M.min() < end:
-                parts[-1].append(file)
-            else:  # also NaN
-                parts.append([file])
-            end = np.fmax(end, time_M.max())
-        ordered = []
-        for files in parts:
-            rows = rows_M[np.isin(logged.file[rows_M], files)]
-            if len(files) > 1:
-                rows = rows[np.argsort(logged.step[rows], kind="stable")]
-                paths = [logged.paths[file] for file in files]
-                if len({path.parent for path in paths}) > 1:
-                    self._check_trainings(*(rows[logged.file[rows] == file][0] for file in files[:2]))
-                names = enumerate_some(map(str, paths))
-                again = np.diff(logged.step[rows]) == 0
-                for one, other in zip(rows[:-1][again].tolist(), rows[1:][again].tolist(), strict=True):
-                    if not self._equal(one, other):
-                        raise UserError(
-                            f"{names}: written at the same time with different values, {logged.value[one]:.6g} "
-                            f"and {logged.value[other]:.6g} at step {logged.step[one]:,}; keep the file of one "
-                            "worker and move the others out of the folder of the runs"
-                        )
-                self.keep_N[rows[1:][again]] = False
-                self.found.workers.setdefault(int(logged.run[rows[0]]), names)
-                rows = rows[np.append(True, ~again)]
-            ordered.append(rows)
-        return np.concatenate(ordered), np.repeat(np.arange(len(parts)), [len(rows) for rows in ordered])
+    def _merged(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of several workers by step; raises `UserError` if they differ or are in two folders."""
+        logged, files = self.logged, self.logged.file[rows]
+        if logged.paths[files[0]].parent != logged.paths[files[-1]].parent:
+            self._check_trainings(rows[0], rows[-1])
+        names = enumerate_some(str(logged.paths[file]) for file in dict.fromkeys(files.tolist()))
+        rows = rows[np.argsort(logged.step[rows], kind="stable")]
+        again = np.diff(logged.step[rows]) == 0
+        for one, other in zip(rows[:-1][again].tolist(), rows[1:][again].tolist(), strict=True):
+            if not self._equal(one, other):
+                raise UserError(
+                    f"{names}: written at the same time with different values, {logged.value[one]:.6g} and "
+                    f"{logged.value[other]:.6g} at step {logged.step[one]:,}; keep the file of one worker, "
+                    "move the others out of the folder of the runs"
+                )
+        self.keep[rows[1:][again]] = False
+        self.found.workers[int(logged.run[rows[0]])] = names
+        return rows[np.append(True, ~again)]
 
     def _trained(self, current: dict[int, int], steps: dict[int, int]) -> bool | None:
-        """Whether training metrics were logged for these later steps; None if the run has no such metrics.
+        """Whether the run trained for these later steps; None if it logged no metrics of training.
 
-        They go back between the values of `current` and of `steps`, or beyond the steps of `current`.
+        Then these go back between the values of `current` and of `steps`, or beyond the steps of `current`.
         """
         logged, rows = self.logged, list(steps.values())
-        rows_T = np.flatnonzero(logged.updates & (logged.run == logged.run[rows[0]]))
-        if not len(rows_T):
+        rows_T = self.updates.get(int(logged.run[rows[0]]))
+        if rows_T is None:
             return None
-        rows_T = rows_T[np.lexsort((rows_T, self.rank_F[logged.file[rows_T]], logged.group[rows_T]))]
-        back_T = (np.diff(logged.group[rows_T], prepend=-1) == 0) & (
-            np.diff(logged.step[rows_T], prepend=0) <= 0
-        )
-        after_T = self.clock_N[rows_T] > self.clock_N[list(current.values())].max()
-        before_T = self.clock_N[rows_T] <= self.clock_N[rows].max()
+        after_T = self.clock[rows_T] > self.clock[list(current.values())].max()
         further_T = after_T & (logged.step[rows_T] > max(current))
-        return bool((back_T & after_T & before_T).any() or (max(steps) > max(current) and further_T.any()))
+        back_T = (np.diff(logged.step[rows_T]) <= 0) & (np.diff(logged.group[rows_T]) == 0)
+        back_T &= (after_T & (self.clock[rows_T] <= self.clock[rows].max()))[1:]
+        return bool(back_T.any() or (max(steps) > max(current) and further_T.any()))
 
     def _equal(self, one: int, other: int) -> bool:
         return bool(np.array_equal(*self.logged.value[[one, other]], equal_nan=True))
@@ -237,7 +237,7 @@ class _Sessions:
     def _note_evaluation(self, trained: int, evaluated: int) -> None:
         """Drop the later value, and note it if it differs."""
         logged = self.logged
-        self.keep_N[evaluated] = False
+        self.keep[evaluated] = False
         if logged.quality[trained] and not self._equal(trained, evaluated):
             place = int(logged.group[evaluated]), int(logged.step[evaluated])
             values = float(logged.value[trained]), float(logged.value[evaluated])
@@ -256,9 +256,10 @@ class _Sessions:
             parts.append(f"{path} ({count(len(steps), 'value')}, {first} to {last})")
         described = " and ".join(parts)
         if paths[0].parent != paths[1].parent:
+            inside = (path.parent for path in paths)
+            remedy = propose(one.parent if SUBSET.fullmatch(one.name) else one for one in inside)
             raise UserError(
-                f"two trainings are logged as one run: {described}; move one of the folders away, or "
-                "distinguish them with --pattern"
+                f"two trainings are logged as one run: {described}; move one of the folders away{remedy}"
             )
         self.found.trainings[int(logged.run[later])] = described if paths[0] != paths[1] else str(paths[0])
 
