@@ -44,6 +44,8 @@ TRAINING = ("train", "train_inner")
 """The usual names of what is logged during training."""
 EPOCH = "epoch"
 """Transformers logs train/epoch with each evaluation."""
+KERAS_ITERATIONS = "_vs_iterations"
+"""Keras logs evaluations by epochs, and once more by iterations under names with this end."""
 NOT_EVALUATED = frozenset({*TRAINING, NO_SUBSET})
 Scale = Literal["auto", "percent", "fraction"]
 """How accuracies were logged."""
@@ -183,6 +185,12 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
         paths=[log.path for _, log in logs],
     )
     keep_N, repeated = kept(logged)
+    keras_N = keep_N & np.array([metric.endswith(KERAS_ITERATIONS) for metric in metrics], bool)[metric_N]
+    if keras_N.any():
+        logger.info(
+            "%s of evaluation_*%s not read: see epoch_*", count(int(keras_N.sum()), "value"), KERAS_ITERATIONS
+        )
+        keep_N &= ~keras_N
 
     def name(group: int) -> str:
         return f"{subsets[group // len(metrics) % len(subsets)]} {metrics[group % len(metrics)]}"
