@@ -44,9 +44,7 @@ class Logged:
     step: np.ndarray
     value: np.ndarray
     training: np.ndarray
-    """bool: metrics of training, which every process logs."""
-    updates: np.ndarray
-    """bool: those of them that no evaluation logs."""
+    """bool: metrics of training, which every process logs that trains, and no other."""
     quality: np.ndarray
     """bool: metrics of the quality of a model, not of speed or progress."""
     starts: np.ndarray
@@ -89,7 +87,7 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     again = again[np.argsort(~logged.quality[again], kind="stable")]  # messages are about the first
     suspicious = np.array(list(dict.fromkeys(logged.group[again].tolist())), np.int64)
     begins, ends = (np.searchsorted(logged.group[order], suspicious, side) for side in ("left", "right"))
-    rows_T = order[logged.updates[order]]
+    rows_T = order[logged.training[order]]
     runs, starts = np.unique(logged.run[rows_T], return_index=True)
     updates = dict(zip(runs.tolist(), np.split(rows_T, starts[1:]), strict=False))
     sessions = _Sessions(logged, clock_N, keep_N, updates, found)
@@ -126,7 +124,7 @@ class _Sessions:
     clock: np.ndarray
     keep: np.ndarray
     updates: dict[int, np.ndarray]
-    """Run -> its rows of `Logged.updates`, in the order of metric and time."""
+    """Run -> its rows of `Logged.training`, in the order of metric and time."""
     found: Repeated
     restarts: list[tuple[int, float, int]] = field(default_factory=list)
     """Run, time and first step of each restart that the training metrics show."""
@@ -147,7 +145,7 @@ class _Sessions:
             steps: dict[int, int] = {}
             for row in session.tolist():
                 step = int(logged.step[row])
-                if training and step in steps:  # Transformers logs the epoch once more with each evaluation
+                if training and step in steps:
                     keep[steps[step]] = False
                     steps[step] = row
                 elif step in steps:  # twice in one session: the first value is that of the training

@@ -87,6 +87,69 @@ def test_an_evaluation_at_an_earlier_step_is_not_part_of_the_training(tmp_path, 
     assert [text for text in caplog.messages if "later 75" in text]
 
 
+def write_process(run, layout, number, updates=(), evaluations=()):
+    """What one process of Transformers (one file) or fairseq (a folder a subset) logs: (step, value) each."""
+    rows = [(step, "train", "loss", value) for step, value in updates]
+    rows += [(step, "valid", "accuracy", value) for step, value in evaluations]
+    time, suffix = TIMES[0] + 1000 * number, f".{number}"
+    if layout == "transformers":  # each evaluation logs the epoch, too
+        rows += [(step, "train", "epoch", step / 10) for step, _ in evaluations]
+        named = [(step, f"{subset}/{metric}", value) for step, subset, metric, value in sorted(rows)]
+        write_events(run / "runs" / "Nov21_07-00-00_host", named, time, suffix)
+        return
+    for subset in {subset for _, subset, _, _ in rows}:
+        own = [(step, metric, value) for step, name, metric, value in sorted(rows) if name == subset]
+        write_events(run / "tb" / subset, own, time, suffix)
+
+
+@pytest.mark.parametrize("layout", ["transformers", "fairseq"])
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(1, 3)), max_size=4))
+def test_generated_processes_that_resume_or_evaluate(tmp_path_factory, layout, processes):
+    """Evaluations change nothing, at whatever step; a resumed training replaces what follows."""
+    run = tmp_path_factory.mktemp("logs") / "roberta" / "seed1"
+    wanted: dict[int, float] = {}
+    for number, (evaluates, place, epochs) in enumerate([(False, 0, 3), *processes]):
+        last = max(wanted, default=0)
+        if evaluates:
+            step = (last, last + 1, last - 10, 0, last)[place]
+            write_process(run, layout, number, evaluations=[(step, 50.0 + number)])
+            continue
+        start = min(10 * place, last)
+        own = {step: 10.0 * number + step / 10 for step in range(start + 10, start + 10 * epochs + 1, 10)}
+        updates = [(step, 0.7) for step in range(start + 5, start + 10 * epochs + 1, 5)]
+        write_process(run, layout, number, updates, own.items())
+        wanted = {step: value for step, value in wanted.items() if step <= start} | own
+    assert curve(run.parents[1])[0] == sorted(wanted.items())
+
+
+def test_a_test_set_under_the_names_of_valid_is_not_valid(tmp_path, run, caplog):
+    write_process(run, "transformers", 0, [(5, 0.7), (10, 0.6)], [(10, 61.0)])
+    write_process(run, "transformers", 1, evaluations=[(10, 54.0)])
+    assert curve(tmp_path) == ([(10, 61.0)], [1])
+    assert [text for text in caplog.messages if "step 10: 61, later 54" in text]
+
+
+@given(st.lists(st.sets(st.integers(0, 1), min_size=1), max_size=8), st.sets(st.integers(2, 9)))
+def test_generated_workers_are_merged_or_refused(tmp_path_factory, workers_of, unequal):
+    """`workers_of` has the workers that log each step, with different values at the steps `unequal`."""
+    run = tmp_path_factory.mktemp("logs") / "roberta" / "seed1"
+    workers_of = [{0}, {1}, *workers_of, {0}, {1}]
+    files, wanted = [], {}
+    for worker in (0, 1):
+        steps = [step for step, workers in enumerate(workers_of) if worker in workers]
+        rows = [(step, step + (0.5 if worker and step in unequal else 0.0)) for step in steps]
+        wanted |= rows
+        events = [(step, "eval/accuracy", value) for step, value in rows]
+        files.append(write_events(run, events, TIMES[0] + worker / 9, f".{worker}"))
+    if any(workers_of[step : step + 1] == [{0, 1}] for step in unequal):
+        with pytest.raises(UserError) as raised:
+            load_runs(run.parents[1])
+        assert all(str(file) in str(raised.value) for file in files)
+        files[0].unlink()  # the advice: keep the file of one worker
+        wanted = rows
+    assert curve(run.parents[1])[0] == sorted(dict(wanted).items())
+
+
 def fairseq_line(epoch, step, accuracy, subset="valid"):
     prefix = "" if subset == "train_inner" else f"{subset}_"
     stats = {"epoch": epoch, f"{prefix}accuracy": str(accuracy), f"{prefix}num_updates": str(step)}
