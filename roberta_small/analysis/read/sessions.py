@@ -223,11 +223,16 @@ class _Sessions:
         rows_T = self.updates.get(int(logged.run[rows[0]]))
         if rows_T is None:
             return None
-        after_T = self.clock[rows_T] > self.clock[list(current.values())].max()
-        further_T = after_T & (logged.step[rows_T] > max(current))
-        back_T = (np.diff(logged.step[rows_T]) <= 0) & (np.diff(logged.group[rows_T]) == 0)
-        back_T &= (after_T & (self.clock[rows_T] <= self.clock[rows].max()))[1:]
-        return bool(back_T.any() or (max(steps) > max(current) and further_T.any()))
+        time_T, step_T = self.clock[rows_T], logged.step[rows_T]
+        after_T = time_T > self.clock[list(current.values())].max()
+        back_T = after_T & np.append(False, (np.diff(step_T) <= 0) & (np.diff(logged.group[rows_T]) == 0))
+        again = time_T[back_T].min(initial=np.inf)
+        until, last = self.clock[rows].max(), max(steps)
+        # fairseq logs the training metrics of an epoch after its validation.
+        further_T = (step_T > max(current)) & ((time_T <= until) | (step_T == last))
+        return bool(
+            again <= until or (last > max(current) and (after_T & (time_T < again) & further_T).any())
+        )
 
     def _equal(self, one: int, other: int) -> bool:
         return bool(np.array_equal(*self.logged.value[[one, other]], equal_nan=True))
