@@ -72,10 +72,8 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
         if log.kind == "json":
             subset, parts = None, list(place)
         elif subset is None and place[-2] in siblings[place[:-2]] and (last := LAST_TAG.fullmatch(place[-1])):
-            subset, parts = (
-                last[2],
-                list(place[:-1]),
-            )  # SummaryWriter.add_scalars: accuracy_valid in the folder
+            # SummaryWriter.add_scalars("accuracy", ...) writes into the folder accuracy_valid.
+            subset, parts = last["subset"], list(place[:-1])
         name = None
         around = ("/".join(place[:end]) for end in range(len(place), 0, -1))
         folder = next((parent for parent in around if parent in manifests), None)

@@ -17,11 +17,12 @@ from roberta_small.common.errors import UserError
 SUBSET = re.compile(r"train_inner|train|valid\d*|test\d*|eval|val|validation|dev")
 FAIRSEQ_SUBSETS = frozenset({"train", "train_inner", "valid"})
 SUBSET_NAMES = {"eval": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
-TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+)", re.DOTALL)
+SPLIT = r"(?P<subset>train_inner|train|valid|test|eval|val|validation|dev)"
+TAG = re.compile(SPLIT + "[/_](?P<metric>.+)", re.DOTALL)
 # Loss/train, acc_val: loops with a SummaryWriter.
-LAST_TAG = re.compile(r"(.+)[/_](train|valid|test|eval|val|validation|dev)", re.DOTALL)
+LAST_TAG = re.compile("(?P<metric>.+)[/_]" + SPLIT, re.DOTALL)
 # Transformers with eval_dataset={"valid": ..., "test": ...}.
-EVAL_TAG = re.compile(r"eval[/_](train|valid|test|val|validation|dev)_(.+)", re.DOTALL)
+EVAL_TAG = re.compile(r"eval[/_](?P<subset>train|valid|test|val|validation|dev)_(?P<metric>.+)", re.DOTALL)
 NO_SUBSET = "unnamed"
 # Transformers logs into runs/Nov21_07-43-53_host.
 GENERIC = re.compile(
@@ -102,11 +103,10 @@ def split_tag(tag: str) -> tuple[str, str]:
 
     eval/loss is the loss on valid, eval/test_loss that on test.
     """
-    if match := EVAL_TAG.fullmatch(tag) or TAG.fullmatch(tag):
-        return SUBSET_NAMES.get(match[1], match[1]), match[2]
-    if match := LAST_TAG.fullmatch(tag):
-        return SUBSET_NAMES.get(match[2], match[2]), match[1]
-    return NO_SUBSET, tag
+    match = EVAL_TAG.fullmatch(tag) or TAG.fullmatch(tag) or LAST_TAG.fullmatch(tag)
+    return (
+        (SUBSET_NAMES.get(match["subset"], match["subset"]), match["metric"]) if match else (NO_SUBSET, tag)
+    )
 
 
 FIELDS = {"arm": r"[^/]+?", "init": r"[^/]+?", "seed": r"(?:seed[-_=]?)?\d+", "subset": r"[^/]+?"}
@@ -133,10 +133,7 @@ class Pattern:
         return "subset" in self.fields
 
     def name(self, path: str) -> tuple[Name, str | None] | None:
-        """Run and subset from the path of a log's folder; None if it does not match.
-
-        Without {subset}, the path is first read without folders with generic names at its end.
-        """
+        """Run and subset from the path of a log's folder, if possible without generic names at its end."""
         stripped = None if self.has_subset else self._path.fullmatch("/".join(strip(path.split("/"))))
         return self._name(stripped or self._path.fullmatch(path), "")
 
@@ -191,10 +188,7 @@ PROPOSED += ["{init}/{seed}/{arm}"]
 
 
 def propose(folders: Iterable[str | os.PathLike[str]], taken: Collection[tuple[str, str, int]] = ()) -> str:
-    """Advice with a --pattern that gives the runs in these folders different names, none of them `taken`.
-
-    Empty if none is known.
-    """
+    """Advice with a --pattern that gives the runs in these folders different names, none `taken`; or ""."""
     places = [os.path.abspath(folder) for folder in folders]
     for text in PROPOSED:
         found = [match[0] for place in places if (match := Pattern(text).name(place))]

@@ -44,8 +44,6 @@ TRAINING = ("train", "train_inner")
 """The usual names of what is logged during training."""
 EPOCH = "epoch"
 """Transformers logs train/epoch with each evaluation."""
-KERAS_ITERATIONS = "_vs_iterations"
-"""Keras logs evaluations by epochs, and once more by iterations under names with this end."""
 NOT_EVALUATED = frozenset({*TRAINING, NO_SUBSET})
 Scale = Literal["auto", "percent", "fraction"]
 """How accuracies were logged."""
@@ -73,12 +71,9 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     on_subset = table[table["subset"] == subset]
     if on_subset.empty:
         known = sorted(table["subset"].unique())
-        remedy = "select on another one with --choose-on, report another one with --split, or name the "
-        remedy += "folders with --pattern"
+        remedy = "select (--choose-on) or report (--split) another one, or name the folders with --pattern"
         if validated(known) == NO_SUBSET in known:
-            metrics = sorted(table.loc[table["subset"] == NO_SUBSET, "metric"].unique())
-            remedy = f"--choose-on {NO_SUBSET} --split {NO_SUBSET} reads what was logged without one: "
-            remedy += enumerate_some(filter(measures_quality, metrics))
+            remedy = f"--choose-on {NO_SUBSET} --split {NO_SUBSET} reads what was logged without one"
         raise UserError(f"no subset '{subset}' in the logs, only {', '.join(known)}; {remedy}")
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:
@@ -184,12 +179,6 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
         paths=[log.path for _, log in logs],
     )
     keep_N, repeated = kept(logged)
-    keras_N = keep_N & np.array([metric.endswith(KERAS_ITERATIONS) for metric in metrics], bool)[metric_N]
-    if keras_N.any():
-        logger.info(
-            "%s of evaluation_*%s not read: see epoch_*", count(int(keras_N.sum()), "value"), KERAS_ITERATIONS
-        )
-        keep_N &= ~keras_N
 
     def name(group: int) -> str:
         return f"{subsets[group // len(metrics) % len(subsets)]} {metrics[group % len(metrics)]}"
@@ -246,7 +235,7 @@ def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": number_epochs(runs, rows.run, rows.step, valid_N, train_N, updates_N),
+        "epoch": number_epochs(runs, rows, valid_N, train_N, updates_N),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,
@@ -260,12 +249,7 @@ def _texts(names: Sequence[str], position_N: np.ndarray) -> pd.api.extensions.Ex
 
 
 def number_epochs(
-    runs: Sequence[LoggedRun],
-    run_N: np.ndarray,
-    step_N: np.ndarray,
-    valid_N: np.ndarray,
-    train_N: np.ndarray,
-    updates_N: np.ndarray,
+    runs: Sequence[LoggedRun], logged: Rows, valid_N: np.ndarray, train_N: np.ndarray, updates_N: np.ndarray
 ) -> np.ndarray:
     """(N,) int64: 1 + the number of epochs of the run that ended before each step.
 
@@ -277,9 +261,9 @@ def number_epochs(
     subset `train` once at the end of every epoch, so their epochs are counted in it. Other trainers also log
     `train` within epochs.
 
-    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N`, `train_N` and `updates_N` bool, rows
-    of validations, of the subset `train` and of training.
+    `logged` has sorted runs; `valid_N`, `train_N`, `updates_N` bool: validations, subset `train`, training.
     """
+    run_N, step_N = logged.run, logged.step
     epoch_N = np.ones(len(step_N), np.int64)
     starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
     rows_R = [slice(start, stop) for start, stop in zip(starts_R, stops_R, strict=True)]
@@ -305,11 +289,9 @@ def number_epochs(
             steps = own if shared is None else shared
             numbers = 1 + np.searchsorted(steps, step_N[rows], side="left")
             trained = step_N[rows][updates_N[rows]]
-            if len(steps) and len(trained):
-                if trained.max() <= steps[-1]:  # what was logged later is an evaluation of the last epoch
-                    numbers = np.minimum(numbers, len(steps))
-                if steps[0] == 0 < trained.min():  # an evaluation before the training
-                    numbers -= 1
+            if len(steps) and len(trained):  # evaluations before and after the training are no epochs
+                numbers = np.minimum(numbers, len(steps) + (trained.max() > steps[-1]))
+                numbers -= steps[0] == 0 < trained.min()
             epoch_N[rows] = numbers
             missing = np.setdiff1d(steps[steps < own[-1]], own) if len(own) else own
             if len(missing):
