@@ -71,9 +71,11 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
         subset, parts = split_subset(place, siblings[place[:-1]])
         if log.kind == "json":
             subset, parts = None, list(place)
-        elif subset is None and place[-2] in siblings[place[:-2]] and (last := LAST_TAG.fullmatch(place[-1])):
+        elif (
+            subset is None and place[-2] in siblings[place[:-2]] and (split := LAST_TAG.fullmatch(place[-1]))
+        ):
             # SummaryWriter.add_scalars("accuracy", ...) writes into the folder accuracy_valid.
-            subset, parts = last["subset"], list(place[:-1])
+            subset, parts = split["subset"], list(place[:-1])
         name = None
         around = ("/".join(place[:end]) for end in range(len(place), 0, -1))
         folder = next((parent for parent in around if parent in manifests), None)

@@ -78,7 +78,7 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     first_F = np.full(len(logged.paths), np.inf)
     np.minimum.at(first_F, logged.file[keep_N], clock_N[keep_N])
     rank_F = np.argsort(np.argsort(first_F, kind="stable"))
-    _purge(logged, rank_F, keep_N, found)
+    _purge(logged, clock_N, rank_F, keep_N, found)
     rows = np.flatnonzero(keep_N)
     order = rows[np.lexsort((rows, rank_F[logged.file[rows]], logged.group[rows]))]
     same = logged.group[order][1:] == logged.group[order][:-1]
@@ -101,14 +101,17 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     return keep_N, found
 
 
-def _purge(logged: Logged, rank_F: np.ndarray, keep_N: np.ndarray, found: Repeated) -> None:
-    """Apply the marks of restarts, to what is before them in their file and in earlier files."""
+def _purge(
+    logged: Logged, clock_N: np.ndarray, rank_F: np.ndarray, keep_N: np.ndarray, found: Repeated
+) -> None:
+    """Apply the marks of restarts, to what is before them in their file and in files that began earlier."""
     position_N = np.arange(len(logged.step))
     for mark in np.flatnonzero(logged.starts).tolist():
         folder = logged.paths[logged.file[mark]].parent
         inside_F = np.array([path.parent == folder for path in logged.paths])
         file = logged.file[mark]
-        earlier_N = (rank_F < rank_F[file])[logged.file] | ((logged.file == file) & (position_N < mark))
+        earlier_N = (rank_F < rank_F[file])[logged.file] & (clock_N < clock_N[mark])
+        earlier_N |= (logged.file == file) & (position_N < mark)
         lost = keep_N & inside_F[logged.file] & earlier_N & (logged.step >= logged.step[mark])
         keep_N &= ~lost
         if lost.any():
@@ -235,7 +238,8 @@ class _Sessions:
         )
 
     def _equal(self, one: int, other: int) -> bool:
-        return bool(np.array_equal(*self.logged.value[[one, other]], equal_nan=True))
+        value = self.logged.value
+        return bool(value[one] == value[other] or np.isnan(value[[one, other]]).all())
 
     def _note_evaluation(self, trained: int, evaluated: int) -> None:
         """Drop the later value, and note it if it differs."""
@@ -254,8 +258,7 @@ class _Sessions:
         for path, row in zip(paths, (earlier, later), strict=True):
             inside = (logged.file == logged.file[row]) & (logged.group == logged.group[row])
             steps, values = logged.step[inside], logged.value[inside]
-            last = f"{values[-1]:.6g} at step {steps[-1]:,}"
-            first = f"{values[0]:.6g} at step {steps[0]:,}"
+            first, last = (f"{values[end]:.6g} at step {steps[end]:,}" for end in (0, -1))
             parts.append(f"{path} ({count(len(steps), 'value')}, {first} to {last})")
         described = " and ".join(parts)
         if paths[0].parent != paths[1].parent:

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter
 
 from roberta_small.analysis.read.long_table import load_runs, values_of
@@ -72,19 +75,18 @@ def test_values_that_were_logged_again_with_equal_values_are_not_mentioned(tmp_p
     assert not [text for text in caplog.messages if "restart" in text]
 
 
-def test_an_evaluation_after_the_training_does_not_replace_its_last_epoch(tmp_path, run, caplog):
-    write(run, [(10, 80.0), (20, 70.0), (30, 60.0), (30, 80.0)])
-    assert curve(tmp_path)[0] == [(10, 80.0), (20, 70.0), (30, 60.0)]
-    assert [
-        text for text in caplog.messages if "step 30: 60, later 80" in text and "metric_key_prefix" in text
-    ]
-
-
-@pytest.mark.parametrize("step", [0, 20])
-def test_an_evaluation_at_an_earlier_step_is_not_part_of_the_training(tmp_path, run, caplog, step):
-    write(run, [(10, 80.0), (20, 70.0), (30, 60.0), (step, 75.0)])
-    assert curve(tmp_path)[0] == [(10, 80.0), (20, 70.0), (30, 60.0)]
-    assert [text for text in caplog.messages if "later 75" in text]
+@pytest.mark.parametrize("second_file", [False, True])
+@pytest.mark.parametrize("step", [0, 20, 30])
+def test_an_evaluation_after_the_training_is_not_part_of_it(tmp_path, run, caplog, step, second_file):
+    """Perhaps of a test set under the same names: both values are shown."""
+    trained = [(10, 80.0), (20, 70.0), (30, 60.0)]
+    write(run, trained if second_file else [*trained, (step, 75.0)])
+    if second_file:
+        write(run, [(step, 75.0)], TIMES[1])
+    assert curve(tmp_path)[0] == trained
+    before = {0: 60, 20: 70, 30: 60}[step]
+    shown = f"step {step}: {before}, later 75"
+    assert [text for text in caplog.messages if shown in text and "metric_key_prefix" in text]
 
 
 def write_process(run, layout, number, updates=(), evaluations=()):
@@ -122,11 +124,15 @@ def test_generated_processes_that_resume_or_evaluate(tmp_path_factory, layout, p
     assert curve(run.parents[1])[0] == sorted(wanted.items())
 
 
-def test_a_test_set_under_the_names_of_valid_is_not_valid(tmp_path, run, caplog):
-    write_process(run, "transformers", 0, [(5, 0.7), (10, 0.6)], [(10, 61.0)])
-    write_process(run, "transformers", 1, evaluations=[(10, 54.0)])
-    assert curve(tmp_path) == ([(10, 61.0)], [1])
-    assert [text for text in caplog.messages if "step 10: 61, later 54" in text]
+def test_the_mark_of_one_worker_does_not_remove_what_another_logs_later(tmp_path, run):
+    write(run, [(10, 50.0), (20, 51.0)])
+    writer = EventFileWriter(str(run), filename_suffix=".coordinator")
+    start = SessionLog(status=SessionLog.START)
+    writer.add_event(Event(wall_time=TIMES[0] - 1, step=5, session_log=start))
+    summary = Summary(value=[Summary.Value(tag="eval/accuracy", simple_value=52.0)])
+    writer.add_event(Event(wall_time=TIMES[0] + 0.5, step=15, summary=summary))
+    writer.close()
+    assert curve(tmp_path)[0] == [(10, 50.0), (15, 52.0), (20, 51.0)]
 
 
 @given(st.lists(st.sets(st.integers(0, 1), min_size=1), max_size=8), st.sets(st.integers(2, 9)))
