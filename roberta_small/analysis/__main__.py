@@ -13,7 +13,7 @@ from typing import Any
 
 import roberta_small.common.startup  # noqa: F401  first
 from roberta_small.analysis.features import FEATURES, Feature
-from roberta_small.analysis.query import Query, add
+from roberta_small.analysis.query import MODEL_INDEX, Query, add
 from roberta_small.common import archive, run
 from roberta_small.common.cli import Collect, Parser, nearest
 from roberta_small.common.errors import UsageError, UserError, report_errors
@@ -53,7 +53,6 @@ RUNS = "folder of runs (<method>/<init>/seed<N>/) or of other logs, or an archiv
 DATA_SETS = (
     f"{RUNS}; of several data sets: their folder (<data set>/<method>/<init>/seed<N>/), or NAME=FOLDER each"
 )
-MODEL_INDEX = "model-index"
 DEFAULTS = {"table": ("table1", "table2"), "figure": ("curves", "seeds", "expected", "predictions")}
 CHOICE = ("metric", "by", "choose_on", "ties", "direction", "split")
 OF_TABLES = ("ddof", "baseline", "reference", "at", "test_size", "audit", "duplicates", "pairs")

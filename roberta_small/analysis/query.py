@@ -31,6 +31,8 @@ from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.common.metrics import DIRECTIONS, Direction, in_percent, label, lower_is_better
 
 DEFAULT_METRIC = "accuracy"
+MODEL_INDEX = "model-index"
+"""The format of the block of results in a model card, see `features.exports`."""
 WIDTHS = {"one-column": 3.25, "two-column": 6.75}
 """Width of a figure in inches, for one column and for the whole page of a paper in two columns."""
 TIE_NOTES = {
@@ -255,7 +257,7 @@ class Study:
             for name in names:
                 elsewhere = in_folder(name) and key != "baseline"
                 elsewhere &= folders or key not in ("groups", "pairs")
-                arms = {group.rpartition("/")[0] for group in study.known} if key == "labels" else ()
+                arms = set(map(arm_of, study.known)) if key == "labels" else ()
                 if name not in study.known and name not in arms and not elsewhere:
                     raise UserError(
                         f"{query.where(key)}: no run of the group '{name}'{nearest(name, study.known)}; "

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only, values_of
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, usual_or_only, validated, values_of
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.metrics import ACCURACIES, Direction, cut, lower_is_better
 from roberta_small.common.statistics import Values, bootstrap_interval, mean_std, t_interval, wilson_interval
@@ -89,7 +89,7 @@ def best_checkpoints(
     _warn(f"excluded, no {by} on {subset}", _missing(table[RUN], best[RUN]))
     _warn(f"without a best checkpoint because {by} on {subset} is always NaN", best[best["ties"] == 0])
     without = best[best["valid"].notna() & best["test"].isna()]
-    _warn(f"without {metric} on {reported} at the best step", without)
+    _warn(f"without {metric} on {reported} at the best step (see --choose-on {reported})", without)
     return best
 
 
@@ -102,12 +102,12 @@ def choose_subsets(
     """
     logged = table["subset"].unique()
     only = usual_or_only(REPORTED, logged)
-    if reported is None and subset in (None, only) and only == usual_or_only(SELECTING, logged):
+    if reported is None and subset in (None, only) and only == validated(logged):
         logger.warning(
             "%s is the only evaluated subset: it selects the best checkpoint and is reported, which is "
             "optimistic", only,
         )  # fmt: skip
-    return subset or usual_or_only(SELECTING, logged), reported or only
+    return subset or validated(logged), reported or only
 
 
 def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -> pd.DataFrame:
@@ -235,21 +235,23 @@ def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1
 
 
 def validations(table: pd.DataFrame) -> pd.DataFrame:
-    """The `arm`, `init`, `seed` and `step` of each validation: on valid, or the only evaluated subset."""
-    subset = usual_or_only(SELECTING, table["subset"].unique())
+    """The `arm`, `init`, `seed` and `step` of each validation, see `validated`."""
+    subset = validated(table["subset"].unique())
     return table.loc[table["subset"] == subset, [*RUN, "step"]].drop_duplicates()
 
 
 def at_validations(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """The rows of `metric` on `subset` that were logged at a validation: one per run and epoch.
 
-    Values at other steps are excluded: they are not known to be at the end of an epoch (for example if the
-    log of `valid` is corrupt). Raises `UserError` as `values_of`, and if no row is left.
+    Values at other steps are excluded, unless there are no others, with a warning: they are not known to be
+    at the end of an epoch (for example if the log of `valid` is corrupt). Raises `UserError` as `values_of`.
     """
-    rows = values_of(table, subset, metric).merge(validations(table), on=[*RUN, "step"])
-    if rows.empty:
-        raise UserError(f"'{metric}' on the subset '{subset}' was never logged at the step of a validation")
-    return rows
+    logged = values_of(table, subset, metric)
+    rows = logged.merge(validations(table), on=[*RUN, "step"])
+    if not rows.empty:
+        return rows
+    logger.warning("%s on %s was never logged at the step of a validation", metric, subset)
+    return logged.groupby([*RUN, "epoch"], as_index=False).last()
 
 
 def per_epoch(

@@ -121,13 +121,6 @@ class Run:
         return manifest.read(self.folder)
 
 
-def runs(out: Path, arm: str, inits: Mapping[str, Path | None], seeds: Sequence[int]) -> list[Run]:
-    """The runs of an arm: for each initialization (name -> checkpoint), one per seed."""
-    return [
-        Run.below(out, arm, init, seed, checkpoint) for init, checkpoint in inits.items() for seed in seeds
-    ]
-
-
 def split_arm(arm: str) -> tuple[str, str]:
     """Split an arm into method and setting: `fairseq,lr=1e-4` -> `("fairseq", "lr=1e-4")`."""
     method, _, setting = arm.partition(",")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from roberta_small import analysis
 from roberta_small.analysis.read import long_table
@@ -16,6 +17,8 @@ def test_every_public_name_is_there():
     for name in analysis.__all__:
         assert getattr(analysis, name).__module__ == analysis.MODULES[name]
     assert analysis.load_runs is long_table.load_runs
+    # `from roberta_small.analysis import NAME` would give a module of this name.
+    assert not {path.stem for path in Path(analysis.__file__).parent.glob("*.py")} & set(analysis.__all__)
 
 
 def test_reading_imports_no_trainer_and_no_matplotlib():

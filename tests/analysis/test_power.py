@@ -6,6 +6,7 @@ import pytest
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from roberta_small.analysis.compare import power_of_t, seeds_needed, std_factors
+from roberta_small.analysis.query import Query, Study
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -25,6 +26,11 @@ def test_the_number_is_the_first_that_suffices(paired, difference):
     n = int(seeds_needed(difference, 1.5, paired=paired))
     assert power_of_t(n, difference, 1.5, paired=paired) >= 0.8
     assert n == 2 or power_of_t(n - 1, difference, 1.5, paired=paired) < 0.8
+
+
+def test_the_difference_to_detect_is_a_point_of_what_is_in_percent():
+    assert Study(Query(), metric="accuracy").difference == 1.0
+    assert Study(Query(), metric="mcc").difference == 0.01
 
 
 def test_no_plan_without_spread_or_difference():

@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from roberta_small.analysis.presentation import Computed
-from roberta_small.analysis.query import names_of
+from roberta_small.analysis.query import MODEL_INDEX, names_of
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.analysis.scoring import at_best, summarize
@@ -25,7 +25,6 @@ from roberta_small.common.label_kinds import KINDS
 from roberta_small.common.metrics import LOSS, digits, in_percent, logged
 from roberta_small.common.tables import Table, shortest
 
-MODEL_INDEX = "model-index"
 PRETRAIN_ARM = "pretrain"
 COLUMNS = ["run", "tag", "step", "value"]
 """The columns of scalars."""

@@ -161,7 +161,9 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
             if not selected:
                 raise UserError("no run of the selected groups; leave the data set out")
             found[name] = select_finished(selected, query.include_unfinished)
-            tables[name] = read_runs(found[name], query.accuracies)
+    for name, runs in found.items():
+        with _naming(name):
+            tables[name] = read_runs(runs, query.accuracies)
     metric, by = choose_metrics(query, [run for runs in found.values() for run in runs])
     splits = {name: choose_subsets(one, query.choose_on, query.split) for name, one in tables.items()}
     if len(set(splits.values())) > 1:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from roberta_small.analysis.read.layout import Name, Pattern, name_run, plain_subset, split_subset, strip
+from roberta_small.analysis.read.layout import LAST_TAG, Name, Pattern, name_run, plain_subset, split_subset
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import escaped
@@ -71,6 +71,11 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
         subset, parts = split_subset(place, siblings[place[:-1]])
         if log.kind == "json":
             subset, parts = None, list(place)
+        elif (
+            subset is None and place[-2] in siblings[place[:-2]] and (split := LAST_TAG.fullmatch(place[-1]))
+        ):
+            # SummaryWriter.add_scalars("accuracy", ...) writes into the folder accuracy_valid.
+            subset, parts = split["subset"], list(place[:-1])
         name = None
         around = ("/".join(place[:end]) for end in range(len(place), 0, -1))
         folder = next((parent for parent in around if parent in manifests), None)
@@ -82,7 +87,7 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
                     exported, _ = export_name(log.path.name)
                     named = pattern.name_export(exported, str(log.path.parent))
                 else:
-                    named = pattern.name("/".join(place if pattern.has_subset else strip(parts)))
+                    named = pattern.name("/".join(place if pattern.has_subset else parts))
                 if named is None:
                     unmatched.append((log.path, "/".join(place)))
                     continue

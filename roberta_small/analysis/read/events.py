@@ -105,7 +105,10 @@ def read_event_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogChec
 
 
 class _Heads(dict[bytes, int]):
-    """Head of an event (see the top of this module) -> number of its tag, -1 for other bytes."""
+    """Head of an event (see the top of this module) -> number of its tag, -1 for other bytes.
+
+    Only heads with a tag are kept, so that other events cannot fill the cache.
+    """
 
     def __init__(self, tags: Tags) -> None:
         super().__init__()
@@ -113,7 +116,6 @@ class _Heads(dict[bytes, int]):
 
     def __missing__(self, head: bytes) -> int:
         data = bytes([WALL_TIME]) + b"\1" * 8 + head + b"\1" * 4
-        self[head] = -1
         try:
             event = Event.FromString(data)
         except DecodeError:
@@ -123,7 +125,7 @@ class _Heads(dict[bytes, int]):
             summary = Summary(value=[Summary.Value(tag=value.tag, simple_value=value.simple_value)])
             if Event(wall_time=event.wall_time, summary=summary).SerializeToString() == data:
                 self[head] = self.tags[None, value.tag]
-        return self[head]
+        return self.get(head, -1)
 
 
 def _decode(chunks: Sequence[_Chunk], heads: _Heads, checks: Sequence[LogCheck]) -> Scalars:

@@ -7,8 +7,9 @@ a folder in `tensorboard/`), folders with generic names (tensorboard, runs, logs
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from roberta_small.common.errors import UserError
@@ -16,9 +17,12 @@ from roberta_small.common.errors import UserError
 SUBSET = re.compile(r"train_inner|train|valid\d*|test\d*|eval|val|validation|dev")
 FAIRSEQ_SUBSETS = frozenset({"train", "train_inner", "valid"})
 SUBSET_NAMES = {"eval": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
-TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+)", re.DOTALL)
+SPLIT = r"(?P<subset>train_inner|train|valid|test|eval|val|validation|dev)"
+TAG = re.compile(SPLIT + "[/_](?P<metric>.+)", re.DOTALL)
+# Loss/train, acc_val: loops with a SummaryWriter.
+LAST_TAG = re.compile("(?P<metric>.+)[/_]" + SPLIT, re.DOTALL)
 # Transformers with eval_dataset={"valid": ..., "test": ...}.
-EVAL_TAG = re.compile(r"eval[/_](train|valid|test|val|validation|dev)_(.+)", re.DOTALL)
+EVAL_TAG = re.compile(r"eval[/_](?P<subset>train|valid|test|val|validation|dev)_(?P<metric>.+)", re.DOTALL)
 NO_SUBSET = "unnamed"
 # Transformers logs into runs/Nov21_07-43-53_host.
 GENERIC = re.compile(
@@ -99,9 +103,10 @@ def split_tag(tag: str) -> tuple[str, str]:
 
     eval/loss is the loss on valid, eval/test_loss that on test.
     """
-    if match := EVAL_TAG.fullmatch(tag) or TAG.fullmatch(tag):
-        return SUBSET_NAMES.get(match[1], match[1]), match[2]
-    return NO_SUBSET, tag
+    match = EVAL_TAG.fullmatch(tag) or TAG.fullmatch(tag) or LAST_TAG.fullmatch(tag)
+    return (
+        (SUBSET_NAMES.get(match["subset"], match["subset"]), match["metric"]) if match else (NO_SUBSET, tag)
+    )
 
 
 FIELDS = {"arm": r"[^/]+?", "init": r"[^/]+?", "seed": r"(?:seed[-_=]?)?\d+", "subset": r"[^/]+?"}
@@ -128,8 +133,9 @@ class Pattern:
         return "subset" in self.fields
 
     def name(self, path: str) -> tuple[Name, str | None] | None:
-        """Run and subset from the path of a log's folder; None if it does not match."""
-        return self._name(self._path.fullmatch(path), "")
+        """Run and subset from the path of a log's folder, if possible without generic names at its end."""
+        stripped = None if self.has_subset else self._path.fullmatch("/".join(strip(path.split("/"))))
+        return self._name(stripped or self._path.fullmatch(path), "")
 
     def name_export(self, run: str, folder: str) -> tuple[Name, str | None] | None:
         """Run and subset from the run's name in the name of an exported file; None without a match."""
@@ -174,3 +180,19 @@ class Pattern:
         if not self.fields:
             raise UserError(f"--pattern '{self.text}': no field such as {{seed}}; {EXAMPLE}")
         return re.compile("".join(parts), re.DOTALL)
+
+
+PROPOSED = ["{init}/{seed}/runs/{arm}", "{init}/runs/{arm}"]
+PROPOSED += [f"{{arm}}/{'*/' * between}{run}" for run in ("{init}/{seed}", "{init}") for between in range(4)]
+PROPOSED += ["{init}/{seed}/{arm}"]
+
+
+def propose(folders: Iterable[str | os.PathLike[str]], taken: Collection[tuple[str, str, int]] = ()) -> str:
+    """Advice with a --pattern that gives the runs in these folders different names, none `taken`; or ""."""
+    places = [os.path.abspath(folder) for folder in folders]
+    for text in PROPOSED:
+        found = [match[0] for place in places if (match := Pattern(text).name(place))]
+        names = {(name.arm, name.init, name.seed) for name in found}
+        if len(names.difference(taken)) == len(places):
+            return f" or distinguish them with --pattern '{text}'"
+    return ""

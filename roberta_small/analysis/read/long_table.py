@@ -30,7 +30,7 @@ from roberta_small.analysis.read.scalars import START, LogCheck, Scalars, Tags, 
 from roberta_small.analysis.read.sessions import Logged, kept, messages
 from roberta_small.analysis.read.text_logs import read_csv_files, read_json_files
 from roberta_small.common.errors import UserError, count, enumerate_some
-from roberta_small.common.metrics import ACCURACIES, measures_quality
+from roberta_small.common.metrics import ACCURACIES, lower_is_better, measures_quality
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ SELECTING, REPORTED = "valid", "test"
 """The usual names of the subset that selects the best checkpoint, and of the one that is reported."""
 TRAINING = ("train", "train_inner")
 """The usual names of what is logged during training."""
+EPOCH = "epoch"
+"""Transformers logs train/epoch with each evaluation."""
 NOT_EVALUATED = frozenset({*TRAINING, NO_SUBSET})
 Scale = Literal["auto", "percent", "fraction"]
 """How accuracies were logged."""
@@ -55,6 +57,12 @@ def usual_or_only(usual: str, subsets: Iterable[str]) -> str:
     return evaluated.pop() if usual not in evaluated and len(evaluated) == 1 else usual
 
 
+def validated(subsets: Iterable[str]) -> str:
+    """The subset whose steps end epochs: valid, or the only evaluated one; without any, the unnamed one."""
+    evaluated = set(subsets) - NOT_EVALUATED
+    return usual_or_only(SELECTING, evaluated) if evaluated else NO_SUBSET
+
+
 def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """The rows of one metric on one subset, with the columns and order of the table.
 
@@ -62,12 +70,11 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """
     on_subset = table[table["subset"] == subset]
     if on_subset.empty:
-        known = ", ".join(sorted(table["subset"].unique()))
-        raise UserError(
-            f"no subset '{subset}' in the logs, only {known}; select on another one with --choose-on, report "
-            "another one with --split, name the folders with --pattern, or train with --valid-subset "
-            "valid,test"
-        )
+        known = sorted(table["subset"].unique())
+        remedy = "select (--choose-on) or report (--split) another one, or name the folders with --pattern"
+        if validated(known) == NO_SUBSET in known:
+            remedy = f"--choose-on {NO_SUBSET} --split {NO_SUBSET} reads what was logged without one"
+        raise UserError(f"no subset '{subset}' in the logs, only {', '.join(known)}; {remedy}")
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:
         metrics = sorted(on_subset["metric"].unique())
@@ -166,7 +173,7 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
         wall_time=wall_time_N,
         step=step_N,
         value=value_N,
-        training=training_S[subset_N],
+        training=training_S[subset_N] & ~np.isin(metrics, EPOCH)[metric_N],
         quality=np.array([measures_quality(metric) for metric in metrics], bool)[metric_N],
         starts=tag_N == tags.get((None, START), -1),
         paths=[log.path for _, log in logs],
@@ -215,14 +222,20 @@ def _in_percent(runs: Sequence[LoggedRun], rows: Rows, accuracies: Scale) -> Row
 
 def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
-    valid = usual_or_only(SELECTING, [rows.subsets[position] for position in np.unique(rows.subset)])
-    valid_S, train_S = (np.array([name == one for name in rows.subsets]) for one in (valid, "train"))
+    valid = validated([rows.subsets[position] for position in np.unique(rows.subset)])
+    valid_N, train_N, updates_N = (
+        np.isin(rows.subsets, names)[rows.subset] for names in (valid, "train", TRAINING)
+    )
+    updates_N = updates_N & ~np.isin(rows.metrics, EPOCH)[rows.metric]
+    if valid == NO_SUBSET:  # the loss of each update ends no epoch
+        scores_M = np.array([measures_quality(name) and not lower_is_better(name) for name in rows.metrics])
+        valid_N = valid_N & (scores_M[rows.metric] | ~scores_M[rows.metric[valid_N]].any())
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": number_epochs(runs, rows.run, rows.step, valid_S[rows.subset], train_S[rows.subset]),
+        "epoch": number_epochs(runs, rows, valid_N, train_N, updates_N),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,
@@ -236,7 +249,7 @@ def _texts(names: Sequence[str], position_N: np.ndarray) -> pd.api.extensions.Ex
 
 
 def number_epochs(
-    runs: Sequence[LoggedRun], run_N: np.ndarray, step_N: np.ndarray, valid_N: np.ndarray, train_N: np.ndarray
+    runs: Sequence[LoggedRun], logged: Rows, valid_N: np.ndarray, train_N: np.ndarray, updates_N: np.ndarray
 ) -> np.ndarray:
     """(N,) int64: 1 + the number of epochs of the run that ended before each step.
 
@@ -248,9 +261,9 @@ def number_epochs(
     subset `train` once at the end of every epoch, so their epochs are counted in it. Other trainers also log
     `train` within epochs.
 
-    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N` and `train_N` bool, rows of
-    validations and of the subset `train`.
+    `logged` has sorted runs; `valid_N`, `train_N`, `updates_N` bool: validations, subset `train`, training.
     """
+    run_N, step_N = logged.run, logged.step
     epoch_N = np.ones(len(step_N), np.int64)
     starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
     rows_R = [slice(start, stop) for start, stop in zip(starts_R, stops_R, strict=True)]
@@ -274,7 +287,12 @@ def number_epochs(
         for position in group:
             own, rows = own_R[position], rows_R[position]
             steps = own if shared is None else shared
-            epoch_N[rows] += np.searchsorted(steps, step_N[rows], side="left")
+            numbers = 1 + np.searchsorted(steps, step_N[rows], side="left")
+            trained = step_N[rows][updates_N[rows]]
+            if len(steps) and len(trained):  # evaluations before and after the training are no epochs
+                numbers = np.minimum(numbers, len(steps) + (trained.max() > steps[-1]))
+                numbers -= steps[0] == 0 < trained.min()
+            epoch_N[rows] = numbers
             missing = np.setdiff1d(steps[steps < own[-1]], own) if len(own) else own
             if len(missing):
                 gaps.append(f"{runs[position].name} at step {enumerate_some(map(str, missing))}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_small.analysis.read.discovery import Found, Log, discover, readable
-from roberta_small.analysis.read.layout import Pattern
+from roberta_small.analysis.read.layout import Pattern, propose
 from roberta_small.common import archive, manifest
 from roberta_small.common import run as identity
 from roberta_small.common.cli import flags_of
@@ -24,7 +24,6 @@ NO_MANIFEST = "no manifest"
 SUITE_DEPTH = 4
 """Number of folders of a run below that of a suite: data set, arm, init and seed."""
 MOST_INFERRED = 20
-EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +80,11 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     for run in runs:
         if (other := seen.setdefault(run.name, run)) is run:
             continue
+        folders = [one.folder for one in runs if one.named_by != manifest.NAME]
+        fixed = [(one.arm, one.init, one.seed) for one in runs if one.named_by == manifest.NAME]
+        exported = any(log.kind == "csv" for log in (*other.logs, *run.logs))  # named by the file alone
         by_manifest = other.named_by == run.named_by == manifest.NAME
-        remedy = "" if by_manifest else f" or distinguish them, for example with {EXAMPLE}"
+        remedy = "" if exported or by_manifest else propose(folders, fixed)
         if len(names := _data_sets([other, run], root)) > 1:
             remedy = f", specify {' or '.join(str(root / name) for name in names)}, or see `tables`"
         raise UserError(f"{other.folder} and {run.folder} are both named {run.name}; move one away{remedy}")

@@ -16,6 +16,7 @@ from tensorboard.util import tensor_util
 
 from roberta_small.analysis.read.events import read_scalars
 from roberta_small.common.errors import UserError
+from tests.support.analysis.mutations import frame
 from tests.support.analysis.run_trees import write_events
 
 ROWS = [(step, tag, float(np.float32(step / 7))) for step in range(1, 21) for tag in ("loss", "accuracy")]
@@ -56,6 +57,12 @@ def write_values(folder, *values, **event):
     writer.close()
     (path,) = folder.iterdir()
     return path
+
+
+def test_several_values_in_an_event_keep_their_order(tmp_path):
+    rows = [(3, "b", 1.0), (3, "a", 2.0), (3, "b", 3.0)]
+    values = [Summary.Value(tag=tag, simple_value=value) for _, tag, value in rows]
+    assert rows_of(read_scalars(write_values(tmp_path, *values))) == rows
 
 
 TYPES = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
@@ -138,6 +145,13 @@ def test_a_corrupt_length_loses_only_its_record(event_file, caplog):
     event_file.write_bytes(content)
     assert rows_of(read_scalars(event_file)) == ROWS[:10] + ROWS[11:]
     assert re.search(rf"\bcorrupt\b.* {offset:,} \(1\b", caplog.text)
+
+
+def test_a_valid_checksum_of_other_data_is_corrupt(event_file, caplog):
+    with event_file.open("ab") as stream:
+        stream.write(frame(b"\xff\xff not a protocol buffer"))
+    assert rows_of(read_scalars(event_file)) == ROWS
+    assert re.search(r"\bcorrupt\b.*\(1\b", caplog.text)
 
 
 @pytest.mark.parametrize("content", [b"epoch,accuracy\n1,70.5\n" * 20, bytes(500)])

@@ -64,6 +64,8 @@ def test_subsets_from_folders(path, siblings, subset):
         ("eval/test_accuracy", ("test", "accuracy")),
         ("eval/validation_loss", ("valid", "loss")),
         ("eval/test", ("valid", "test")),
+        ("Loss/train", ("train", "Loss")),
+        ("acc_val", ("valid", "acc")),
         ("loss", ("unnamed", "loss")),
         ("training/loss", ("unnamed", "training/loss")),
         ("eval/", ("unnamed", "eval/")),

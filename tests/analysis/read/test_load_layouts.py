@@ -1,14 +1,19 @@
 """Finding, naming and reading logs of other trainers, CSV exports and JSON logs."""
 
+import io
 import logging
 import math
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
+from torch.utils.tensorboard import SummaryWriter
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.errors import UserError
 from tests.support.analysis.log_trees import (
     fairseq_json_lines,
@@ -17,7 +22,7 @@ from tests.support.analysis.log_trees import (
     write_json_log,
     write_transformers,
 )
-from tests.support.analysis.run_trees import write_run
+from tests.support.analysis.run_trees import write_events, write_run
 
 
 def series(table, subset, metric):
@@ -183,6 +188,60 @@ def test_commands_take_a_tree_without_manifests(tmp_path, capsys):
     output, messages = capsys.readouterr()
     assert "59.00 ± 0.00 (2)" in output
     assert re.search(r"\b2 runs: 2\b", messages)
-    assert all(str(tmp_path / "bert" / str(seed)) in messages for seed in (1, 2))
+    for seed in (1, 2):
+        facts = (str(tmp_path / "bert" / str(seed)), "init bert", f"seed {seed}", "test", "valid")
+        assert [line for line in messages.splitlines() if all(fact in line for fact in facts)]
     assert main(["runs", str(tmp_path), "--pattern", "{init}/{seed}"]) == 1
     assert "--pattern '{init}/{seed}'" in capsys.readouterr().err
+
+
+def test_lightning_evaluates_after_the_last_step(tmp_path, caplog):
+    """`fit` validates at steps 9, 19, 29 of 30; `validate` and `test` write a new file each, at step 30."""
+    folder = tmp_path / "small" / "seed1"
+    fit = [(step, "train_loss", 0.7) for step in (4, 9, 14, 19, 24, 29)]
+    fit += [(step, "val_acc", step / 100) for step in (9, 19, 29)]
+    for number, rows in enumerate([sorted(fit), [(30, "val_acc", 0.9)], [(30, "test_acc", 0.8)]]):
+        write_events(folder, [*rows, (30, "epoch", 3.0)], 1.7e9 + 100 * number, f".{number}")
+    table = load_runs(tmp_path)
+    assert [step for step, _ in series(table, "valid", "acc")] == [9, 19, 29]
+    assert values_of(table, "test", "acc")["epoch"].tolist() == [3]
+    words = ["tables", str(tmp_path), "--metric", "acc"]
+    assert main(words) == 0
+    (advice,) = re.findall("see (--choose-on [a-z]+)", caplog.text)
+    assert main([*words, *advice.split()]) == 0
+    assert best_checkpoints(table, "acc", subset=advice.split()[1])["test"].tolist() == [np.float32(0.8)]
+
+
+def test_keras_counts_epochs_from_zero_and_evaluates_by_iterations_too(tmp_path):
+    folder = tmp_path / "small" / "seed1"
+    write_events(folder / "train", [(epoch, "epoch_accuracy", 0.5) for epoch in range(3)])
+    rows = [(epoch, "epoch_accuracy", epoch / 4) for epoch in range(3)]
+    iterations = [(32 * step, "evaluation_accuracy_vs_iterations", 0.5) for step in (1, 2, 3, 3)]
+    write_events(folder / "validation", rows + iterations)
+    values = values_of(load_runs(tmp_path), "valid", "epoch_accuracy")
+    assert values[["epoch", "value"]].values.tolist() == [[1, 0.0], [2, 0.25], [3, 0.5]]
+
+
+def test_an_evaluation_before_the_training_is_epoch_0(tmp_path):
+    rows = [(0, "eval/accuracy", 10.0), (0, "train/epoch", 0.0), (5, "train/loss", 0.7)]
+    write_events(tmp_path / "bert" / "1", [*rows, (10, "eval/accuracy", 60.0)])
+    assert values_of(load_runs(tmp_path), "valid", "accuracy")["epoch"].tolist() == [0, 1]
+
+
+def test_the_folders_of_add_scalars_are_subsets(tmp_path):
+    with SummaryWriter(str(tmp_path / "net" / "seed1")) as writer:
+        for step in (10, 20):
+            writer.add_scalars("accuracy", {"train": 90.0, "val": 50.0 + step}, step)
+    assert series(load_runs(tmp_path), "valid", "accuracy") == [(10, 60.0), (20, 70.0)]
+
+
+def test_the_advice_for_tags_without_a_split_works(tmp_path, capsys):
+    """An accuracy after each epoch, a loss after each update."""
+    rows = [(step, "loss", 0.7) for step in range(1, 21)] + [(10, "accuracy", 60.0), (20, "accuracy", 75.0)]
+    write_events(tmp_path / "net" / "1", rows)
+    words = ["tables", str(tmp_path), "--format", "csv", "--table", "table2"]
+    assert main(words) == 1
+    (advice,) = re.findall(r"--choose-on \S+ --split \S+", capsys.readouterr().err)
+    assert main([*words, *advice.split()]) == 0
+    rows = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert rows[["epoch", "mean"]].values.tolist() == [[1, 60.0], [2, 75.0]]

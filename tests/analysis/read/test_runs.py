@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import describe, find_runs, mixed_precision, select_finished
 from roberta_small.common.errors import UserError, enumerate_some
 from tests.support.analysis.log_trees import write_export, write_json_log
@@ -101,13 +102,32 @@ def test_two_runs_of_the_same_name(runs):
     assert "--pattern" not in str(error.value)
 
 
-def test_the_error_for_two_paths_of_the_same_name_suggests_a_pattern(tmp_path):
-    for lr in ("lr1", "lr2"):
-        write_events(tmp_path / lr / "fairseq" / "bert" / "1" / "valid", [(1, "accuracy", 50.0)])
-    with pytest.raises(UserError, match=r"--pattern '\{arm\}/\*"):
-        find_runs(tmp_path)
-    names = [run.name for run in find_runs(tmp_path, "{arm}/*/{init}/{seed}/{subset}")]
-    assert names == ["lr1/bert/seed1", "lr2/bert/seed1"]
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (("lr1/fairseq/bert/1/valid", "lr2/fairseq/bert/1/valid"), ["lr1/bert/seed1", "lr2/bert/seed1"]),
+        (("a/hf/bert/valid", "b/hf/bert/valid"), ["a/bert/seed0", "b/bert/seed0"]),
+        (("x/a/hf/bert-seed1.log", "y/a/hf/bert-seed1.log"), ["x/bert-seed1/seed0", "y/bert-seed1/seed0"]),
+        (("hf/bert/3/runs/Nov21_07-00-00_a", "hf/bert/3/runs/Nov22_07-00-00_a"), None),
+        (("hf/bert/runs/Nov21_07-00-00_a", "hf/bert/runs/Nov22_07-00-00_a"), None),
+        (("hf/bert/3/tb/valid", "hf/bert/3/tensorboard/valid"), ["tb/bert/seed3", "tensorboard/bert/seed3"]),
+    ],
+)
+def test_a_pattern_that_is_proposed_for_two_runs_of_one_name_works(tmp_path, folders, names):
+    for number, folder in enumerate(folders):
+        if folder.endswith(".log"):
+            write_json_log(tmp_path / folder)
+            continue
+        tag = "accuracy" if folder.endswith("valid") else "eval/accuracy"
+        rows = [(step + number, tag, 50.0 + number) for step in (10, 20)]
+        write_events(tmp_path / folder, rows, 1.7e9 + 1000 * number)
+    with pytest.raises(UserError) as raised:
+        load_runs(tmp_path)
+    (pattern,) = re.findall("--pattern '(.*)'", str(raised.value))
+    found = find_runs(tmp_path, pattern)
+    assert len(found) == len({run.name for run in found}) == 2
+    assert names in (None, [run.name for run in found])
+    assert load_runs(tmp_path, pattern=pattern)["subset"].eq("valid").any()
 
 
 def test_the_place_of_runs_named_by_files_is_the_folder_of_the_files(tmp_path):

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter
 
 from roberta_small.analysis.read.long_table import load_runs, values_of
@@ -72,19 +75,85 @@ def test_values_that_were_logged_again_with_equal_values_are_not_mentioned(tmp_p
     assert not [text for text in caplog.messages if "restart" in text]
 
 
-def test_an_evaluation_after_the_training_does_not_replace_its_last_epoch(tmp_path, run, caplog):
-    write(run, [(10, 80.0), (20, 70.0), (30, 60.0), (30, 80.0)])
-    assert curve(tmp_path)[0] == [(10, 80.0), (20, 70.0), (30, 60.0)]
-    assert [
-        text for text in caplog.messages if "step 30: 60, later 80" in text and "metric_key_prefix" in text
-    ]
+@pytest.mark.parametrize("second_file", [False, True])
+@pytest.mark.parametrize("step", [0, 20, 30])
+def test_an_evaluation_after_the_training_is_not_part_of_it(tmp_path, run, caplog, step, second_file):
+    """Perhaps of a test set under the same names: both values are shown."""
+    trained = [(10, 80.0), (20, 70.0), (30, 60.0)]
+    write(run, trained if second_file else [*trained, (step, 75.0)])
+    if second_file:
+        write(run, [(step, 75.0)], TIMES[1])
+    assert curve(tmp_path)[0] == trained
+    before = {0: 60, 20: 70, 30: 60}[step]
+    shown = f"step {step}: {before}, later 75"
+    assert [text for text in caplog.messages if shown in text and "metric_key_prefix" in text]
 
 
-@pytest.mark.parametrize("step", [0, 20])
-def test_an_evaluation_at_an_earlier_step_is_not_part_of_the_training(tmp_path, run, caplog, step):
-    write(run, [(10, 80.0), (20, 70.0), (30, 60.0), (step, 75.0)])
-    assert curve(tmp_path)[0] == [(10, 80.0), (20, 70.0), (30, 60.0)]
-    assert [text for text in caplog.messages if "later 75" in text]
+def write_process(run, layout, number, updates=(), evaluations=()):
+    """What one process of Transformers (one file) or fairseq (a folder a subset) logs: (step, value) each."""
+    rows = [(step, "train", "loss", value) for step, value in updates]
+    rows += [(step, "valid", "accuracy", value) for step, value in evaluations]
+    time, suffix = TIMES[0] + 1000 * number, f".{number}"
+    if layout == "transformers":  # each evaluation logs the epoch, too
+        rows += [(step, "train", "epoch", step / 10) for step, _ in evaluations]
+        named = [(step, f"{subset}/{metric}", value) for step, subset, metric, value in sorted(rows)]
+        write_events(run / "runs" / "Nov21_07-00-00_host", named, time, suffix)
+        return
+    for subset in {subset for _, subset, _, _ in rows}:
+        own = [(step, metric, value) for step, name, metric, value in sorted(rows) if name == subset]
+        write_events(run / "tb" / subset, own, time, suffix)
+
+
+@pytest.mark.parametrize("layout", ["transformers", "fairseq"])
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(1, 3)), max_size=4))
+def test_generated_processes_that_resume_or_evaluate(tmp_path_factory, layout, processes):
+    """Evaluations change nothing, at whatever step; a resumed training replaces what follows."""
+    run = tmp_path_factory.mktemp("logs") / "roberta" / "seed1"
+    wanted: dict[int, float] = {}
+    for number, (evaluates, place, epochs) in enumerate([(False, 0, 3), *processes]):
+        last = max(wanted, default=0)
+        if evaluates:
+            step = (last, last + 1, last - 10, 0, last)[place]
+            write_process(run, layout, number, evaluations=[(step, 50.0 + number)])
+            continue
+        start = min(10 * place, last)
+        own = {step: 10.0 * number + step / 10 for step in range(start + 10, start + 10 * epochs + 1, 10)}
+        updates = [(step, 0.7) for step in range(start + 5, start + 10 * epochs + 1, 5)]
+        write_process(run, layout, number, updates, own.items())
+        wanted = {step: value for step, value in wanted.items() if step <= start} | own
+    assert curve(run.parents[1])[0] == sorted(wanted.items())
+
+
+def test_the_mark_of_one_worker_does_not_remove_what_another_logs_later(tmp_path, run):
+    write(run, [(10, 50.0), (20, 51.0)])
+    writer = EventFileWriter(str(run), filename_suffix=".coordinator")
+    start = SessionLog(status=SessionLog.START)
+    writer.add_event(Event(wall_time=TIMES[0] - 1, step=5, session_log=start))
+    summary = Summary(value=[Summary.Value(tag="eval/accuracy", simple_value=52.0)])
+    writer.add_event(Event(wall_time=TIMES[0] + 0.5, step=15, summary=summary))
+    writer.close()
+    assert curve(tmp_path)[0] == [(10, 50.0), (15, 52.0), (20, 51.0)]
+
+
+@given(st.lists(st.sets(st.integers(0, 1), min_size=1), max_size=8), st.sets(st.integers(2, 9)))
+def test_generated_workers_are_merged_or_refused(tmp_path_factory, workers_of, unequal):
+    """`workers_of` has the workers that log each step, with different values at the steps `unequal`."""
+    run = tmp_path_factory.mktemp("logs") / "roberta" / "seed1"
+    workers_of = [{0}, {1}, *workers_of, {0}, {1}]
+    files, wanted = [], {}
+    for worker in (0, 1):
+        steps = [step for step, workers in enumerate(workers_of) if worker in workers]
+        rows = [(step, step + (0.5 if worker and step in unequal else 0.0)) for step in steps]
+        wanted |= rows
+        events = [(step, "eval/accuracy", value) for step, value in rows]
+        files.append(write_events(run, events, TIMES[0] + worker / 9, f".{worker}"))
+    if any(workers_of[step : step + 1] == [{0, 1}] for step in unequal):
+        with pytest.raises(UserError) as raised:
+            load_runs(run.parents[1])
+        assert all(str(file) in str(raised.value) for file in files)
+        files[0].unlink()  # the advice: keep the file of one worker
+        wanted = rows
+    assert curve(run.parents[1])[0] == sorted(dict(wanted).items())
 
 
 def fairseq_line(epoch, step, accuracy, subset="valid"):

@@ -56,6 +56,7 @@ def test_tables_have_the_cells_of_the_markdown(runs):
     page, selection = page_of(runs)
     assert page.tables["table1"] == rows_of(render([table1(selection.table)]))
     assert {"table2", "seeds", "comparison", "plan", "expected"} <= set(page.tables)
+    assert not [name for name, attributes in page.elements if attributes.get("class") == "cautions"]
 
 
 def test_the_names_of_a_study_are_in_all_tables(runs):
@@ -298,15 +299,20 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
         selection_of(runs, audit=path)
 
 
-def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
-    """It says enough of test and train for the scores, and not what the tables of the report need."""
+PARTIAL = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
+"""It says enough of test and train for the scores, and not what the tables of the report need."""
+
+
+@pytest.mark.parametrize(("command", "content"), [("report", PARTIAL), ("figures", [])])
+def test_an_insufficient_audit_is_an_error_before_logs_are_read(
+    runs, tmp_path, monkeypatch, command, content
+):
     monkeypatch.setattr(
         "roberta_small.analysis.selection.read_runs", lambda *_: pytest.fail("the logs were read")
     )
     path = tmp_path / "audit.json"
-    content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert main(["report", str(runs), "--audit", str(path), "--out", str(tmp_path / "report.html")]) == 1
+    assert main([command, str(runs), "--audit", str(path), "--out", str(tmp_path / "report.html")]) == 1
 
 
 def test_excluded_runs_and_duplicates_are_listed_first(runs, tmp_path):
