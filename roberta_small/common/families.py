@@ -16,7 +16,7 @@ from typing import Any
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import read_object
-from roberta_small.common.label_kinds import KINDS, REGRESSION, SINGLE_LABEL, LabelKind
+from roberta_small.common.label_kinds import REGRESSION, SCALING, SINGLE_LABEL, Labels, Scaling, kind_of
 
 ENCODER = "encoder.sentence_encoder"
 LAYERS = f"{ENCODER}.layers"
@@ -130,6 +130,12 @@ class Family:
         return found
 
     @property
+    def entries(self) -> set[str]:
+        """The entries of a configuration that decide what a model without head computes."""
+        others = ("vocab_size", "type_vocab_size", "bos_token_id", "eos_token_id", "tie_word_embeddings")
+        return {*self.settings.values(), *self.copies, *self.required, *others}
+
+    @property
     def distinguishes_texts(self) -> bool:
         """Whether the second text of a pair may have a token type of its own; RoBERTa's never has."""
         return self.token_types is not None and self.first_position == 0
@@ -169,7 +175,9 @@ BERT_HEAD = LMHead(
     ("cls.predictions.bias", "cls.predictions.decoder.bias"),
     ("cls.predictions",),
 )
-ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False}
+ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+PLAIN = {"quantization_config": None, "per_layer_config": None}
+"""Required of every family, as `Family.required`."""
 
 
 def _roberta(name: str, prefix: str) -> Family:
@@ -288,7 +296,10 @@ FAMILIES = {
                 "causal": False,
                 "is_encoder": True,
                 "gelu_activation": True,
+                "asm": False,
                 "summary_type": "first",
+                "summary_use_proj": True,
+                "summary_proj_to_labels": True,
                 "summary_activation": None,
                 "n_langs": 1,
             },
@@ -338,14 +349,38 @@ def wrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return encoder if is_wrapper and encoder is not None else config
 
 
-def kind_of_labels(config: Mapping[str, Any]) -> LabelKind | None:
-    """The kind of labels of a sequence classifier's head; None for a regression of several numbers.
+def labels_of(config: Mapping[str, Any], where: object) -> Labels | None:
+    """What the logits of a sequence classifier mean; None for a regression of several numbers.
 
-    As in Transformers, a head with one output is a regression unless `problem_type` is another one.
+    As in Transformers, a head with one output is a regression unless `problem_type` is another one. The names
+    of classes are those of `id2label` or, if these are only `LABEL_0` and so on, of `label2id`. Raises
+    `UserError`, naming the file `where`, unless each output has a name of its own.
     """
-    outputs = config.get("num_labels") or len(config.get("id2label") or {}) or 2
-    kind = KINDS.get(config.get("problem_type") or (REGRESSION if outputs == 1 else SINGLE_LABEL))
-    return None if kind is None or (not kind.has_classes and outputs > 1) else kind
+    given, inverse = config.get("id2label") or {}, config.get("label2id") or {}
+    try:
+        names = {int(k): str(name) for k, name in given.items() if isinstance(name, str | int | float)}
+        numbers = {str(name): int(number) for name, number in inverse.items()}
+        outputs = int(config.get("num_labels") or len(names) or len(numbers) or 2)
+    except (AttributeError, TypeError, ValueError):
+        names, numbers, outputs = {}, {}, 0
+    kind = kind_of(
+        config.get("problem_type") or (REGRESSION if outputs == 1 else SINGLE_LABEL), f"{where}: problem_type"
+    )
+    if not kind.has_classes:
+        record = config.get(SCALING)
+        scaling = Scaling() if record is None else Scaling.from_record(record, where)
+        return Labels(kind, scaling=scaling) if outputs == 1 else None
+    candidates = (names, {number: name for name, number in numbers.items()})
+    own = {number: f"LABEL_{number}" for number in range(outputs)}
+    names = next((n for n in candidates if not all(name.startswith("LABEL_") for name in n.values())), own)
+    contradicts = any(names.get(k, name) != name for name, k in numbers.items() if name in names.values())
+    if not outputs or names.keys() != own.keys() or len(set(names.values())) < outputs or contradicts:
+        raise UserError(
+            f"{where}: id2label must have a name of its own for each output of the head, counted from 0, but "
+            f"is {given!r} (label2id: {inverse!r}, num_labels: {config.get('num_labels')!r}); correct it, as "
+            'in {"0": "bad", "1": "good"}, and remove the other two'
+        )
+    return Labels(kind, tuple(names[number] for number in range(outputs)))
 
 
 def refusal(config: Mapping[str, Any]) -> str | None:
@@ -356,13 +391,22 @@ def refusal(config: Mapping[str, Any]) -> str | None:
     if family is None:
         reason = OTHER.get(str(kind), "it is none of these encoders")
         return f"a model of type '{kind}' cannot be converted: {reason}; supported: {', '.join(FAMILIES)}"
-    for name, value in family.required.items():
+    for name, value in (PLAIN | dict(family.required)).items():
         if (found := config.get(name, value)) != value:
             return f"{name} is {found!r}, but only {value!r} can be converted"
     activation = family.settings.get("activation")
     if activation is not None and (found := str(config.get(activation, "gelu"))) not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         return f"{activation} is {found!r}, which fairseq does not have; only {known} can be converted"
+    for setting, entry in family.settings.items():
+        value = config.get(entry)
+        if setting.endswith(("dropout", "eps")):
+            valid = type(value) in (int, float) and 0 <= value <= 1
+        else:
+            least = 2 + family.first_position if setting == "positions" else 1
+            valid = setting == "activation" or (type(value) is int and value >= least)
+        if not valid and entry in config and (setting, value) != ("pooler_dropout", None):
+            return f"{entry} is {value!r}, which no model has; correct it"
     for name, other in family.copies.items():
         if config.get(name) != config.get(other):
             return (

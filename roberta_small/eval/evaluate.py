@@ -235,7 +235,8 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[str]:
     """The text of the split, for --errors; `UserError` without it, and unless an example has one class."""
     from roberta_small.eval.error_analysis import read_texts
 
-    data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
+    data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"), run)
+    data.require_examples(run.name)
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")

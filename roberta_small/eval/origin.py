@@ -16,7 +16,7 @@ from typing import Any
 from roberta_small.common import archive
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.files import ROOT
+from roberta_small.common.files import ROOT, sha256
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
 from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint, rank
@@ -175,6 +175,8 @@ class DataFolder:
     path: Path
     report: dict[str, Any] = field(default_factory=dict)
     """Content of `preprocess.json`; empty for data of fairseq-preprocess."""
+    changed: bool = False
+    """Whether its files are not those that a run records."""
 
     @classmethod
     def given(cls, path: str | os.PathLike[str]) -> DataFolder:
@@ -185,15 +187,32 @@ class DataFolder:
         return cls(path, read_report(path))
 
     @classmethod
-    def recorded(cls, path: str | None) -> DataFolder:
-        """The folder that a run or checkpoint records; the working directory if it records none."""
-        found = resolve_recorded(path or ".")
-        return cls(found, read_report(found) if found.is_dir() else {})
+    def recorded(cls, path: str | None, run: RunCheckpoint) -> DataFolder:
+        """The folder that a run or its checkpoint records; the working directory if they record none.
+
+        A relative path counts from the working directory, the clone, or a folder above the run, whichever has
+        the files that the run records. Texts, which may be large, are compared by the sizes in their index.
+        """
+        digests = run.data.get("sha256", {})
+        names = [name for name in digests if not (name.startswith("input") and name.endswith(".bin"))]
+        usual = resolve_recorded(path or ".")
+        places = [usual, *(above / (path or ".") for above in run.folder.absolute().parents)]
+        for place in dict.fromkeys(places) if path else [usual]:
+            files = [(place / name, digests[name]) for name in names]
+            if place.is_dir() and all(file.is_file() and sha256(file) == digest for file, digest in files):
+                return cls(place, read_report(place))
+        return cls(usual, read_report(usual) if usual.is_dir() else {}, changed=usual.is_dir())
 
     @property
     def exists(self) -> bool:
-        """Whether the folder exists."""
-        return self.path.is_dir()
+        """Whether the folder exists, with the files that the run records."""
+        return self.path.is_dir() and not self.changed
+
+    def require_examples(self, name: str) -> None:
+        """Raise `UserError` unless the folder has the data of the run `name`."""
+        if not self.exists:
+            problem = "not the data" if self.changed else "no such folder: data"
+            raise UserError(f"{self.path}: {problem} of {name}; pass the data with --data")
 
     @property
     def dictionary(self) -> Path:

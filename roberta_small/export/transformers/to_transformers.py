@@ -9,16 +9,20 @@ import json
 import logging
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import Linear
+from transformers import PreTrainedModel
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.files import atomic_folder, atomic_write
-from roberta_small.common.label_kinds import SCALING, SINGLE_LABEL
+from roberta_small.common.label_kinds import SINGLE_LABEL, Scaling
 from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.model import Model, open_model
@@ -63,7 +67,8 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         names = None if labels is None else output_names(labels)
         model = converted(content, names, special_ids(origin.input_format), order)
         if labels is not None:
-            describe_labels(model, labels)
+            describe_labels(model, replace(labels, scaling=Scaling()))
+            scale_outputs(model, content, labels.scaling)
         if labels is not None and labels.thresholds:
             write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
         model.save_pretrained(folder)
@@ -75,7 +80,10 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
             write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
         write_carried(folder, origin, content)
         again = load_folder(folder).model
-        other = Counterpart(again, content.family, order, token_types=SECOND in content.weights)
+        types = SECOND in content.weights
+        other = Counterpart(
+            again, content.family, order, types, Scaling() if labels is None else labels.scaling
+        )
         verification = verify(origin, content, folder, other)
         parameters = sum(weight.numel() for weight in model.parameters())
         proof = {"sha256": origin.digests(), **verification.as_json()}
@@ -83,6 +91,15 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         card = model_card(origin, content, verification, parameters, output.name)
         atomic_write(folder / "README.md", card)
     return verification
+
+
+def scale_outputs(model: PreTrainedModel, source: Source, scaling: Scaling) -> None:
+    """Let the last layer of a model compute numbers in the unit of the labels, not standardized ones."""
+    output = model.get_submodule("out_proj" if source.pools_by_mean else source.family.head[1])
+    assert isinstance(output, Linear)
+    with torch.no_grad():
+        output.weight.mul_(scaling.scale)
+        output.bias.mul_(scaling.scale).add_(scaling.mean)
 
 
 def text_format_of(origin: Model) -> TextFormat:
@@ -269,10 +286,7 @@ def _limits(origin: Model, source: Source) -> list[str]:
         "are an error."
     ]
     if labels is not None and not labels.kind.has_classes:
-        lines.append(
-            f"The output is standardized: the predicted number is {labels.scaling.mean:.6g} + "
-            f"{labels.scaling.scale:.6g} * output (`{SCALING}` in config.json)."
-        )
+        lines.append("The output is the predicted number itself, in the unit of the labels.")
     if labels is not None and labels.thresholds:
         lines.append(
             f"`{THRESHOLDS}` has the threshold of each class, chosen on the validation set: a class is "

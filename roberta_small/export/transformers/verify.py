@@ -25,6 +25,7 @@ from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import Family
 from roberta_small.common.files import sha256
+from roberta_small.common.label_kinds import Scaling
 from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
 from roberta_small.export.transformers.networks import Source, encoder_config
@@ -122,10 +123,10 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     init = BOS if init is None else init
     chosen += random_rows(RANDOM_ROWS, longest, vocabulary, init, pairs=other.token_types)
     difference = largest_difference(source.model(), source.head, other, chosen)
-    if not difference <= TOLERANCE:
+    if not difference <= other.tolerance:
         raise UserError(
             f"{source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
-            f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
+            f"than {other.tolerance:.0e}; nothing was written: Transformers does not support this model"
         )
     return Verification(examples.where, len(examples.texts), standard, sentences, difference, own_code)
 
@@ -135,15 +136,16 @@ def find_examples(origin: Model) -> Examples:
     classifier = origin.checkpoint.is_classifier
     texts: list[Text]
     rows: list[Ids]
-    if classifier and origin.data.exists and origin.data.option("valid_every") is None:
-        recorded = {split: _raw_texts(origin, split) for split in origin.data.splits}
+    data = origin.training_data
+    if classifier and data.exists and data.option("valid_every") is None:
+        recorded = {split: _raw_texts(origin, split) for split in data.splits}
         if recorded and all(recorded.values()):
             texts, rows = [], []
             for split, lines in recorded.items():
                 found = origin.examples(split).rows
                 if len(found) != len(lines):
                     raise UserError(
-                        f"{origin.data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines "
+                        f"{data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines "
                         f"of text; {WRITE_AGAIN}"
                     )
                 texts += lines
@@ -206,6 +208,13 @@ class Counterpart:
     """(V,) Transformers' id of each id; None if they are equal."""
     token_types: bool = False
     """Whether the second text of a pair has a token type of its own."""
+    scaling: Scaling = Scaling()
+    """Of a regression whose outputs are in the unit of the labels."""
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference of a logit: `TOLERANCE`, and what fp32 rounds from numbers of this size."""
+        return TOLERANCE + 4 * float(np.finfo(np.float32).eps) * abs(self.scaling.mean) / self.scaling.scale
 
     def inputs(self, ids_BL: Tensor) -> dict[str, Tensor]:
         """The arguments of the model for padded ids."""
@@ -216,8 +225,8 @@ class Counterpart:
         return found
 
     def logits(self, ids_BL: Tensor) -> Tensor:
-        """(B, L) -> (B, K), of a classifier."""
-        return self.model(**self.inputs(ids_BL)).logits
+        """(B, L) -> (B, K), of a classifier; standardized for a regression."""
+        return (self.model(**self.inputs(ids_BL)).logits.double() - self.scaling.mean) / self.scaling.scale
 
     def features(self, ids_BL: Tensor) -> Tensor:
         """(B, L) -> (B, L, C), of the encoder."""
@@ -289,7 +298,7 @@ def _fits(origin: Model, text: Text) -> bool:
 def _raw_texts(origin: Model, split: str) -> list[Text]:
     """The lines that a split was binarized from; empty if a file is not recorded, missing or has changed."""
     columns = []
-    for files in origin.data.texts(split):
+    for files in origin.training_data.texts(split):
         if not all(file.is_file() and digest == sha256(file) for file, digest in files.items()):
             return []
         columns.append([line for file in files for line in read_text_lines(str(file))])
