@@ -130,12 +130,6 @@ class Family:
         return found
 
     @property
-    def entries(self) -> set[str]:
-        """The entries of a configuration that decide what a model without head computes."""
-        others = ("vocab_size", "type_vocab_size", "bos_token_id", "eos_token_id", "tie_word_embeddings")
-        return {*self.settings.values(), *self.copies, *self.required, *others}
-
-    @property
     def distinguishes_texts(self) -> bool:
         """Whether the second text of a pair may have a token type of its own; RoBERTa's never has."""
         return self.token_types is not None and self.first_position == 0
@@ -176,6 +170,8 @@ BERT_HEAD = LMHead(
     ("cls.predictions",),
 )
 ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+COMMON = {"vocab_size", "type_vocab_size", "bos_token_id", "eos_token_id", "tie_word_embeddings"}
+"""The entries of every family that matter, besides `Family.settings`, `copies` and `required`."""
 PLAIN = {"quantization_config": None, "per_layer_config": None}
 """Required of every family, as `Family.required`."""
 
@@ -352,35 +348,32 @@ def wrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def labels_of(config: Mapping[str, Any], where: object) -> Labels | None:
     """What the logits of a sequence classifier mean; None for a regression of several numbers.
 
-    As in Transformers, a head with one output is a regression unless `problem_type` is another one. The names
-    of classes are those of `id2label` or, if these are only `LABEL_0` and so on, of `label2id`. Raises
-    `UserError`, naming the file `where`, unless each output has a name of its own.
+    As in Transformers, a head with one output is a regression unless `problem_type` is another one. Raises
+    `UserError`, naming the file `where`, unless `id2label` has a name of its own for each output.
     """
     given, inverse = config.get("id2label") or {}, config.get("label2id") or {}
     try:
         names = {int(k): str(name) for k, name in given.items() if isinstance(name, str | int | float)}
-        numbers = {str(name): int(number) for name, number in inverse.items()}
-        outputs = int(config.get("num_labels") or len(names) or len(numbers) or 2)
+        numbers = {str(name): int(k) for name, k in inverse.items()}
+        outputs = int(config.get("num_labels") or len(given) or 2)
     except (AttributeError, TypeError, ValueError):
         names, numbers, outputs = {}, {}, 0
-    kind = kind_of(
-        config.get("problem_type") or (REGRESSION if outputs == 1 else SINGLE_LABEL), f"{where}: problem_type"
-    )
+    usual = REGRESSION if outputs == 1 else SINGLE_LABEL
+    kind = kind_of(config.get("problem_type") or usual, f"{where}: problem_type")
     if not kind.has_classes:
         record = config.get(SCALING)
         scaling = Scaling() if record is None else Scaling.from_record(record, where)
         return Labels(kind, scaling=scaling) if outputs == 1 else None
-    candidates = (names, {number: name for name, number in numbers.items()})
-    own = {number: f"LABEL_{number}" for number in range(outputs)}
-    names = next((n for n in candidates if not all(name.startswith("LABEL_") for name in n.values())), own)
-    contradicts = any(names.get(k, name) != name for name, k in numbers.items() if name in names.values())
+    own = {k: f"LABEL_{k}" for k in range(outputs)}
+    names = names or own
+    contradicts = any(names.get(k) != name for name, k in numbers.items() if name in names.values())
     if not outputs or names.keys() != own.keys() or len(set(names.values())) < outputs or contradicts:
         raise UserError(
             f"{where}: id2label must have a name of its own for each output of the head, counted from 0, but "
             f"is {given!r} (label2id: {inverse!r}, num_labels: {config.get('num_labels')!r}); correct it, as "
             'in {"0": "bad", "1": "good"}, and remove the other two'
         )
-    return Labels(kind, tuple(names[number] for number in range(outputs)))
+    return Labels(kind, tuple(names[k] for k in own))
 
 
 def refusal(config: Mapping[str, Any]) -> str | None:
@@ -398,15 +391,10 @@ def refusal(config: Mapping[str, Any]) -> str | None:
     if activation is not None and (found := str(config.get(activation, "gelu"))) not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         return f"{activation} is {found!r}, which fairseq does not have; only {known} can be converted"
-    for setting, entry in family.settings.items():
-        value = config.get(entry)
-        if setting.endswith(("dropout", "eps")):
-            valid = type(value) in (int, float) and 0 <= value <= 1
-        else:
-            least = 2 + family.first_position if setting == "positions" else 1
-            valid = setting == "activation" or (type(value) is int and value >= least)
-        if not valid and entry in config and (setting, value) != ("pooler_dropout", None):
-            return f"{entry} is {value!r}, which no model has; correct it"
+    for setting, least in {"layers": 1, "heads": 1, "positions": family.first_position + 2}.items():
+        entry = family.settings[setting]
+        if type(found := config.get(entry, least)) is not int or found < least:
+            return f"{entry} is {found!r}, but must be an integer of at least {least}"
     for name, other in family.copies.items():
         if config.get(name) != config.get(other):
             return (

@@ -137,7 +137,7 @@ class Model:
     def training_data(self) -> DataFolder:
         """The data folder of training, with the examples; it may no longer exist."""
         if self.given.data is not None:
-            return DataFolder.given(self.given.data)
+            return self.data
         return DataFolder.recorded(
             self.run.data.get("path") or self.checkpoint.settings.get("data"), self.run
         )

@@ -276,15 +276,12 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
     """
     if not sys.stderr.isatty():  # Transformers draws its bar in pipes and files, too
         disable_progress_bar()
-    family, kind, labels, notes = _architecture(folder)
+    family, kind, labels, config, notes = _architecture(folder)
     safetensors = any((folder / name).is_file() for name in SAFETENSORS)
     if not safetensors and not any((folder / name).is_file() for name in PICKLES):
         raise UserError(
             f"{folder}: no weights (model.safetensors or pytorch_model.bin); download or save the model again"
         )
-    config, ignored = _configuration(folder, labels)
-    if ignored:
-        notes += (f"config.json: not used: {enumerate_some(ignored)}",)
     model, report = _read(folder, kind, config, safetensors=safetensors, attention=attention)
     if kind == family.classes[0]:
         complete = all(name.startswith(f"{model.base_model_prefix}.") for name in report["missing_keys"])
@@ -311,39 +308,6 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
     if is_encoder:
         unused |= {name for name in model.state_dict() if POOLER in name and name not in missing}
     return Loaded(model.eval(), family, labels, tuple(sorted(unused)), notes)
-
-
-def _configuration(folder: Path, labels: Labels | None) -> tuple[PreTrainedConfig, list[str]]:
-    """The configuration of a model, and the entries of its file that Transformers does not know.
-
-    Other entries only change how Transformers runs the model (`return_dict`), and are left out.
-    """
-    path = folder / "config.json"
-    config = families.read_config(path)
-    encoder = families.wrapped(config)
-    family = FAMILIES[encoder["model_type"]]
-    kind = getattr(transformers, f"{family.prefix}Config")
-    kept = {
-        key: value for key, value in encoder.items() if kind.attribute_map.get(key, key) in family.entries
-    }
-    head: dict[str, Any] = {}
-    if labels is not None:
-        head = {"id2label": dict(enumerate(output_names(labels))), "problem_type": labels.kind.name}
-    try:
-        found = kind(**kept, **head)
-    except LOAD_ERRORS as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())[:160]}; correct it") from None
-    if (reason := families.refusal(found.to_dict())) is not None:  # of other names and default values
-        raise UserError(f"{path}: {reason}")
-    ignored = [
-        key
-        for key, value in encoder.items()
-        if value and key not in (*kept, SCALING) and not key.startswith("_") and not hasattr(kind, key)
-    ]
-    if encoder is not config:
-        own = {key: config[key] for key in ("pooler_activation", "pooler_dropout") if key in config}
-        found = MeanPoolingConfig(encoder=found.to_dict(), **own, **head)
-    return found, ignored
 
 
 def _read(
@@ -399,8 +363,8 @@ def output_names(labels: Labels) -> list[str]:
     return list(labels.classes) if labels.kind.has_classes else ["LABEL_0"]
 
 
-def _architecture(folder: Path) -> tuple[Family, str, Labels | None, tuple[str, ...]]:
-    """The family of the model in a folder, the class to load it as, its labels, and what is not used."""
+def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedConfig, tuple[str, ...]]:
+    """Of a folder's model: family, class to load it as, labels, configuration, and what is not used."""
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; {REMEDY}")
@@ -409,16 +373,35 @@ def _architecture(folder: Path) -> tuple[Family, str, Labels | None, tuple[str, 
     config = families.read_config(path)
     if (reason := families.refusal(config)) is not None:
         raise UserError(f"{path}: {reason}")
-    family = FAMILIES[families.wrapped(config)["model_type"]]
-    if config["model_type"] == families.MEAN_POOLING:
-        labels = families.labels_of(config, path)
-        return family, MeanPoolingForSequenceClassification.__name__, labels, ()
+    encoder = families.wrapped(config)
+    family = FAMILIES[encoder["model_type"]]
     name = str((config.get("architectures") or [None])[0])
-    masked_lm, classifier, encoder = family.classes
-    if name.endswith(CLASSIFIER):
-        if (labels := families.labels_of(config, path)) is not None:
-            return family, classifier, labels, ()
-        return family, encoder, None, ("its head is not used, because it is for several numbers of a text",)
-    if name.endswith(WITH_LM_HEAD) and family.lm_head is not None:
-        return family, masked_lm, None, ()
-    return family, encoder, None, ()
+    kind, labels, notes = family.classes[2], None, ()
+    if encoder is not config or name.endswith(CLASSIFIER):
+        kind = family.classes[1] if encoder is config else MeanPoolingForSequenceClassification.__name__
+        if (labels := families.labels_of(config, path)) is None:
+            kind = family.classes[2]
+            notes = ("its head is not used, because it is for several numbers of a text",)
+    elif name.endswith(WITH_LM_HEAD) and family.lm_head is not None:
+        kind = family.classes[0]
+    # What is left out only changes how Transformers runs a model (`return_dict`), or is unknown to it.
+    kind_of_config = getattr(transformers, f"{family.prefix}Config")
+    read = {*families.COMMON, *family.settings.values(), *family.copies, *family.required}
+    names: dict[str, str] = kind_of_config.attribute_map
+    kept = {key: value for key, value in encoder.items() if names.get(key, key) in read}
+    others = [key for key, value in encoder.items() if value and key not in (*kept, SCALING)]
+    if unknown := [key for key in others if key[:1] != "_" and not hasattr(kind_of_config, key)]:
+        notes += (f"config.json: not used: {enumerate_some(unknown)}",)
+    head: dict[str, Any] = {}
+    if labels is not None:
+        head = {"id2label": dict(enumerate(output_names(labels))), "problem_type": labels.kind.name}
+    try:
+        found = kind_of_config(**kept, **head)
+    except LOAD_ERRORS as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:160]}; correct it") from None
+    if (reason := families.refusal(found.to_dict())) is not None:  # of other names and default values
+        raise UserError(f"{path}: {reason}")
+    if encoder is not config:
+        own = {key: config[key] for key in ("pooler_activation", "pooler_dropout") if key in config}
+        found = MeanPoolingConfig(encoder=found.to_dict(), **own, **head)
+    return family, kind, labels, found, notes

@@ -104,25 +104,12 @@ class Vocabulary:
 
     dictionary: Dictionary
     """With `<mask>`."""
-    content: bytes
-    """Of its dict.txt."""
+    files: dict[str, bytes]
+    """Name -> content of the files beside a checkpoint: dict.txt, and those of a SentencePiece model."""
     special: Special | None
     """Ids of the tokens before and after a text; None for those of the configuration."""
     encoder: TransformersEncoder | None = None
     """The folder's tokenizer, if it is one of Transformers."""
-    sentencepiece: bytes | None = None
-    """The SentencePiece model of the dictionary, if the folder has one."""
-    settings: bytes | None = None
-    """The tokenizer_config.json beside it, if apostrophes were normalized in training."""
-
-    @property
-    def files(self) -> dict[str, bytes | None]:
-        """Name -> content of the files beside a checkpoint; None for one that it does not need."""
-        return {
-            "dict.txt": self.content,
-            SENTENCEPIECE: self.sentencepiece,
-            TOKENIZER_CONFIG: self.settings,
-        }
 
     @property
     def order(self) -> NDArray[np.int64] | None:
@@ -173,8 +160,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
         )
     for name, content in vocabulary.files.items():
-        if content is not None:
-            atomic_write(output.parent / name, content)
+        atomic_write(output.parent / name, content)
     if encoder is not None:
         with atomic_folder(output.parent / TOKENIZER) as place:
             encoder.save(place)
@@ -248,21 +234,22 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
             f"{path}: not the vocabulary of the tokenizer in {folder}; remove the file of the two that does "
             "not belong to the model"
         )
+    files = {"dict.txt": content}
     if encoder is not None:
-        return Vocabulary(words, content, (encoder.init_token, encoder.separator_token), encoder)
-    settings = None
+        return Vocabulary(words, files, (encoder.init_token, encoder.separator_token), encoder)
+    if (model := folder / SENTENCEPIECE).is_file():
+        files[SENTENCEPIECE] = model.read_bytes()
     if found is not None and found.normalize_apostrophes:
         kept = {"tokenizer_class": PieceTokenizer.__name__, "normalize_apostrophes": True}
-        settings = (json.dumps(kept, indent=2) + "\n").encode()
-    model = folder / SENTENCEPIECE
-    return Vocabulary(words, content, None, None, model.read_bytes() if model.is_file() else None, settings)
+        files[TOKENIZER_CONFIG] = (json.dumps(kept, indent=2) + "\n").encode()
+    return Vocabulary(words, files, None)
 
 
 def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
     """Raise `UserError` if the target folder has another dictionary or tokenizer."""
     for name, content in vocabulary.files.items():
         path = folder / name
-        if content is not None and path.is_file() and path.read_bytes() != content:
+        if path.is_file() and path.read_bytes() != content:
             raise UserError(f"{path}: not that of the model; write to another folder")
     path, encoder = folder / TOKENIZER, vocabulary.encoder
     if encoder is None or not path.exists():
