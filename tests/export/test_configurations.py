@@ -91,7 +91,7 @@ def test_a_configuration_is_read_as_by_transformers_or_refused_by_name(models, f
 
 
 def test_a_model_with_one_token_type_classifies_as_in_transformers(tmp_path):
-    changes = {"type_vocab_size": 1, "return_dict": False, "chunk_size_feed_forward": 16}
+    changes = {"type_vocab_size": 1, "return_dict": False, "chunk_size_feed_forward": 3}
     model = tiny_models.write(tmp_path / "source", "bert", "classifier", **changes)
     assert not convert_back(tmp_path / "source", tmp_path / "new/model.pt").notes
     texts = ["le livre n'est pas bon", "été"]

@@ -291,8 +291,8 @@ def _of_data_folder(path: Path, given: Path | None) -> Located:
     recorded = options.get("sentencepiece_model")
     # Running text for pre-training has its dictionary directly in the folder, or in each of its shards.
     dictionaries = [path / "input0" / "dict.txt", path / "dict.txt", path / shard_name(0) / "dict.txt"]
-    for model in (path / FOLDER / MODEL, Path(recorded) if recorded else None):
-        if model is not None and model.is_file():
+    for model in (path / FOLDER / MODEL, path / (recorded or ""), Path(recorded or "")):
+        if model.is_file():
             found = next((file for file in dictionaries if file.is_file()), dictionaries[0])
             return Located(model, given or found, normalize_apostrophes=normalizes)
     raise UserError(f"{path}: its SentencePiece model {recorded} is missing; pass it with --tokenizer")
