@@ -365,7 +365,7 @@ def labels_of(config: Mapping[str, Any], where: object) -> Labels | None:
         scaling = Scaling() if record is None else Scaling.from_record(record, where)
         return Labels(kind, scaling=scaling) if outputs == 1 else None
     own = {k: f"LABEL_{k}" for k in range(outputs)}
-    names = names or own
+    names = own if all(name == f"LABEL_{k}" for k, name in names.items()) else names
     contradicts = any(names.get(k) != name for name, k in numbers.items() if name in names.values())
     if not outputs or names.keys() != own.keys() or len(set(names.values())) < outputs or contradicts:
         raise UserError(

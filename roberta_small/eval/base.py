@@ -122,10 +122,12 @@ class Model:
 
     @cached_property
     def data(self) -> DataFolder:
-        """What text needs: dictionaries, tokenizer and options, from RUN/inputs/ or else `training_data`."""
+        """The data folder of training, with the examples; it may no longer exist."""
         if self.given.data is not None:
             return DataFolder.given(self.given.data)
-        return self.kept or self.training_data
+        return DataFolder.recorded(
+            self.run.data.get("path") or self.checkpoint.settings.get("data"), self.run
+        )
 
     @cached_property
     def kept(self) -> DataFolder | None:
@@ -133,14 +135,10 @@ class Model:
         path = self.run.folder / INPUTS
         return DataFolder(path, read_report(path)) if path.is_dir() else None
 
-    @cached_property
-    def training_data(self) -> DataFolder:
-        """The data folder of training, with the examples; it may no longer exist."""
-        if self.given.data is not None:
-            return self.data
-        return DataFolder.recorded(
-            self.run.data.get("path") or self.checkpoint.settings.get("data"), self.run
-        )
+    @property
+    def inputs(self) -> DataFolder:
+        """What text needs: dictionaries, tokenizer and options; from RUN/inputs/ unless data are given."""
+        return self.kept if self.kept is not None and self.given.data is None else self.data
 
     @cached_property
     def labels(self) -> Labels:
@@ -149,7 +147,7 @@ class Model:
         if not kind.has_classes:
             self.checkpoint.check_classifier()
             return Labels(kind, scaling=self.checkpoint.scaling)
-        labels = Labels(kind, tuple(read_class_names(self.checkpoint, self.data)))
+        labels = Labels(kind, tuple(read_class_names(self.checkpoint, self.inputs)))
         return labels if kind.exclusive else labels.with_thresholds(read_thresholds(self.run.folder))
 
     @property
@@ -160,17 +158,17 @@ class Model:
     @property
     def pairs(self) -> bool:
         """Whether an example is two sentences."""
-        return self.checkpoint.is_classifier and self.data.pairs
+        return self.checkpoint.is_classifier and self.inputs.pairs
 
     @cached_property
     def dictionary(self) -> Path:
         """The file of the dictionary of the text."""
-        return self.find_dictionary(self.data)
+        return self.find_dictionary(self.inputs)
 
     @cached_property
     def tokenizer(self) -> Located:
         """The SentencePiece model or the Transformers tokenizer."""
-        return find_tokenizer(self.run, self.data, self.given.sentencepiece_model)
+        return find_tokenizer(self.run, self.inputs, self.given.sentencepiece_model)
 
     @cached_property
     def normalize_apostrophes(self) -> bool:
@@ -179,16 +177,16 @@ class Model:
         What the run keeps comes before what other data record, because the model has learned it.
         """
         requested, near = self.given.normalize_apostrophes, beside(self.run.folder)
-        options = [data.option("normalize_apostrophes") for data in (self.kept, self.data) if data]
-        options += [True] if near is not None and near.normalize_apostrophes else []
+        options = [True if near is not None and near.normalize_apostrophes else None]
+        options += [data.option("normalize_apostrophes") for data in (self.kept, self.inputs) if data]
         known = next((option for option in options if option is not None), None)
         if known is False and requested:
             raise UserError(
                 f"--normalize-apostrophes: the data were written without apostrophe normalization "
-                f"({self.data.path / REPORT}); omit the option"
+                f"({self.inputs.path / REPORT}); omit the option"
             )
-        unsure = requested is False or (requested is None and self.given.sentencepiece_model is not None)
-        if known is None and unsure and self.tokenizer.model is not None:
+        unsure = known is None and (requested is False or self.given.sentencepiece_model is not None)
+        if unsure and not requested and self.tokenizer.model is not None:
             logger.warning(
                 "%s: no %s records whether apostrophes were normalized, so they are kept; to change this, "
                 "%spass the data with --data",
@@ -247,7 +245,7 @@ class Model:
         """The examples of a split of `data`, by default the training data; `UserError` if they do not fit."""
         from roberta_small.eval.network import read_split, text_dictionary
 
-        folder = self.training_data if data is None else DataFolder.given(data)
+        folder = self.data if data is None else DataFolder.given(data)
         folder.require_examples(self.run.name)
         if split == "test" and folder.option("test") == NO_TEST:
             raise UserError(
@@ -256,7 +254,7 @@ class Model:
             )
         classes: list[str] = []
         if self.checkpoint.kind.has_classes:
-            classes = read_class_names(self.checkpoint, self.data if self.data.exists else folder)
+            classes = read_class_names(self.checkpoint, self.inputs if self.inputs.exists else folder)
         dictionary = text_dictionary(self.find_dictionary(folder))
         return read_split(self.checkpoint, dictionary, classes, folder.path, split)
 

@@ -191,14 +191,18 @@ class DataFolder:
         """The folder that a run or its checkpoint records; the working directory if they record none.
 
         A relative path counts from the working directory, the clone, or a folder above the run, whichever has
-        the files that the run records. Texts, which may be large, are compared by the sizes in their index.
+        the files that the run records. Of those that may be large, training data and texts, the first are not
+        compared, and the second by the lengths in their index.
         """
-        digests = run.data.get("sha256", {})
-        names = [name for name in digests if not (name.startswith("input") and name.endswith(".bin"))]
+        known = {
+            name: digest
+            for name, digest in run.data.get("sha256", {}).items()
+            if "train" not in name and (name.startswith("label") or not name.endswith(".bin"))
+        }
         usual = resolve_recorded(path or ".")
-        places = [usual, *(above / (path or ".") for above in run.folder.absolute().parents)]
-        for place in dict.fromkeys(places) if path else [usual]:
-            files = [(place / name, digests[name]) for name in names]
+        places = [above / path for above in (ROOT, *run.folder.absolute().parents)] if path else []
+        for place in dict.fromkeys([usual, *places]):
+            files = [(place / name, digest) for name, digest in known.items()]
             if place.is_dir() and all(file.is_file() and sha256(file) == digest for file, digest in files):
                 return cls(place, read_report(place))
         return cls(usual, read_report(usual) if usual.is_dir() else {}, changed=usual.is_dir())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
@@ -119,3 +119,9 @@ def test_names_of_classes_that_have_no_single_reading_are_refused(changes):
         families.labels_of(changes, "config.json")
     remedy = json.loads(re.findall(r"\{[^{}]*\}", str(error.value))[-1])
     assert families.labels_of({"id2label": remedy}, "config.json").classes == tuple(remedy.values())
+
+
+def test_names_that_transformers_gives_by_itself_are_no_names():
+    config = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "num_labels": 3}  # as by versions before 3
+    wanted = AutoConfig.for_model("bert", **config).id2label
+    assert dict(enumerate(families.labels_of(config, "config.json").classes)) == wanted

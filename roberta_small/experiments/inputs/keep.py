@@ -17,7 +17,7 @@ from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
 
 DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")
-KEPT = ("tokenizer", "sha256", KIND, SCALING)
+KEPT = ("tokenizer", KIND, SCALING)
 """Keys of preprocess.json that are kept as they are."""
 
 

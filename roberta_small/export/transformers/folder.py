@@ -203,23 +203,16 @@ def read_carried(folder: Path) -> Carried:
     """Read both files, or return defaults for missing ones; raises `UserError` if one is malformed."""
     content: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}
-    if (path := folder / SETTINGS).is_file():
-        try:
+    try:
+        if (path := folder / SETTINGS).is_file():
             content = json.loads(path.read_text(encoding="utf-8"))
             content = {key: kind(content[key]) for key, kind in KEYS.items()}
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{path}: malformed; remove it, or write the folder again with "
-                "roberta-small export transformers"
-            ) from None
-    if (path := folder / EXTRA).is_file():
-        try:
+        if (path := folder / EXTRA).is_file():
             weights = load_file(path)
-        except (SafetensorError, OSError):
-            raise UserError(
-                f"{path}: corrupt or truncated; remove it, or write the folder again with "
-                "roberta-small export transformers"
-            ) from None
+    except (ValueError, KeyError, TypeError, SafetensorError, OSError):
+        raise UserError(
+            f"{path}: malformed; remove it, or write the folder again with roberta-small export transformers"
+        ) from None
     return Carried(**content, weights=weights)
 
 

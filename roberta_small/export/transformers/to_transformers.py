@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn import Linear
-from transformers import PreTrainedModel
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
@@ -38,7 +35,7 @@ from roberta_small.export.transformers.folder import (
     write_tokenizer,
     write_transformers_tokenizer,
 )
-from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
+from roberta_small.export.transformers.networks import HEADS, Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Counterpart, Verification, verify
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK, NO_SEPARATOR
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder, has_divided_names
@@ -59,7 +56,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output}: already exists; choose another name or delete it")
     origin = open_model(source, **options)
-    content = source_of(origin.checkpoint)
+    content = in_units_of_the_labels(source_of(origin.checkpoint))
     tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
     with atomic_folder(output) as folder:
         labels, encoder = None if content.head is None else origin.labels, origin.encoder
@@ -68,7 +65,6 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         model = converted(content, names, special_ids(origin.input_format), order)
         if labels is not None:
             describe_labels(model, replace(labels, scaling=Scaling()))
-            scale_outputs(model, content, labels.scaling)
         if labels is not None and labels.thresholds:
             write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
         model.save_pretrained(folder)
@@ -80,10 +76,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
             write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
         write_carried(folder, origin, content)
         again = load_folder(folder).model
-        types = SECOND in content.weights
-        other = Counterpart(
-            again, content.family, order, types, Scaling() if labels is None else labels.scaling
-        )
+        other = Counterpart(again, content.family, order, token_types=SECOND in content.weights)
         verification = verify(origin, content, folder, other)
         parameters = sum(weight.numel() for weight in model.parameters())
         proof = {"sha256": origin.digests(), **verification.as_json()}
@@ -93,13 +86,14 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
     return verification
 
 
-def scale_outputs(model: PreTrainedModel, source: Source, scaling: Scaling) -> None:
-    """Let the last layer of a model compute numbers in the unit of the labels, not standardized ones."""
-    output = model.get_submodule("out_proj" if source.pools_by_mean else source.family.head[1])
-    assert isinstance(output, Linear)
-    with torch.no_grad():
-        output.weight.mul_(scaling.scale)
-        output.bias.mul_(scaling.scale).add_(scaling.mean)
+def in_units_of_the_labels(source: Source) -> Source:
+    """The checkpoint of a regression whose last layer computes what is predicted, not standardized values."""
+    if source.head is None or source.kind.has_classes:
+        return source
+    names = [f"{HEADS}{source.head}.out_proj.{kind}" for kind in ("weight", "bias")]
+    weight, bias = (source.weights[name] * source.scaling.scale for name in names)
+    scaled = dict(zip(names, (weight, bias + source.scaling.mean), strict=True))
+    return replace(source, weights=source.weights | scaled)
 
 
 def text_format_of(origin: Model) -> TextFormat:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import Family
 from roberta_small.common.files import sha256
-from roberta_small.common.label_kinds import Scaling
 from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
 from roberta_small.export.transformers.networks import Source, encoder_config
@@ -122,9 +121,9 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     longest, init = origin.input_format.max_positions, origin.input_format.init_token
     init = BOS if init is None else init
     chosen += random_rows(RANDOM_ROWS, longest, vocabulary, init, pairs=other.token_types)
-    difference = largest_difference(source.model(), source.head, other, chosen)
-    # Numbers of this size are rounded in fp32.
-    rounding = 4 * float(np.finfo(np.float32).eps) * abs(other.scaling.mean) / other.scaling.scale
+    scale = source.scaling.scale  # of a regression, whose outputs are rounded in fp32 by their size
+    difference = largest_difference(source.model(), source.head, other, chosen) / scale
+    rounding = 4 * float(np.finfo(np.float32).eps) * abs(source.scaling.mean) / scale
     if not difference <= TOLERANCE + rounding:
         raise UserError(
             f"{source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
@@ -138,16 +137,15 @@ def find_examples(origin: Model) -> Examples:
     classifier = origin.checkpoint.is_classifier
     texts: list[Text]
     rows: list[Ids]
-    data = origin.training_data
-    if classifier and data.exists and data.option("valid_every") is None:
-        recorded = {split: _raw_texts(origin, split) for split in data.splits}
+    if classifier and origin.data.exists and origin.data.option("valid_every") is None:
+        recorded = {split: _raw_texts(origin, split) for split in origin.data.splits}
         if recorded and all(recorded.values()):
             texts, rows = [], []
             for split, lines in recorded.items():
                 found = origin.examples(split).rows
                 if len(found) != len(lines):
                     raise UserError(
-                        f"{data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines "
+                        f"{origin.data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines "
                         f"of text; {WRITE_AGAIN}"
                     )
                 texts += lines
@@ -160,7 +158,9 @@ def find_examples(origin: Model) -> Examples:
         sentences = [text for text in sentences if MASK not in text]
     texts = list(zip(sentences, reversed(sentences), strict=True)) if origin.pairs else list(sentences)
     if not origin.input_format.shorten:
-        texts = [text for text in texts if _fits(origin, text)]
+        longer = replace(origin.text_input, format=replace(origin.input_format, shorten=True))
+        lengths = zip(texts, longer.encode(texts).lengths, strict=True)
+        texts = [text for text, length in lengths if length <= origin.input_format.max_positions]
     return Examples(texts, origin.text_input.encode(texts).rows, "sample sentences")
 
 
@@ -210,8 +210,6 @@ class Counterpart:
     """(V,) Transformers' id of each id; None if they are equal."""
     token_types: bool = False
     """Whether the second text of a pair has a token type of its own."""
-    scaling: Scaling = Scaling()
-    """Of a regression whose outputs are in the unit of the labels."""
 
     def inputs(self, ids_BL: Tensor) -> dict[str, Tensor]:
         """The arguments of the model for padded ids."""
@@ -222,8 +220,8 @@ class Counterpart:
         return found
 
     def logits(self, ids_BL: Tensor) -> Tensor:
-        """(B, L) -> (B, K), of a classifier; standardized for a regression."""
-        return (self.model(**self.inputs(ids_BL)).logits.double() - self.scaling.mean) / self.scaling.scale
+        """(B, L) -> (B, K), of a classifier."""
+        return self.model(**self.inputs(ids_BL)).logits
 
     def features(self, ids_BL: Tensor) -> Tensor:
         """(B, L) -> (B, L, C), of the encoder."""
@@ -284,18 +282,10 @@ def random_rows(count: int, longest: int, vocabulary: int, init: int, *, pairs: 
     return rows
 
 
-def _fits(origin: Model, text: Text) -> bool:
-    try:
-        origin.text_input.encode([text])
-    except UserError:
-        return False
-    return True
-
-
 def _raw_texts(origin: Model, split: str) -> list[Text]:
     """The lines that a split was binarized from; empty if a file is not recorded, missing or has changed."""
     columns = []
-    for files in origin.training_data.texts(split):
+    for files in origin.data.texts(split):
         if not all(file.is_file() and digest == sha256(file) for file, digest in files.items()):
             return []
         columns.append([line for file in files for line in read_text_lines(str(file))])
