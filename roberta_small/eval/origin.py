@@ -200,8 +200,8 @@ class DataFolder:
             if "train" not in name and (name.startswith("label") or not name.endswith(".bin"))
         }
         usual = resolve_recorded(path or ".")
-        places = [above / path for above in (ROOT, *run.folder.absolute().parents)] if path else []
-        for place in dict.fromkeys([usual, *places]):
+        above = (ROOT, *run.folder.absolute().parents) if known else ()
+        for place in dict.fromkeys([usual, *(folder / (path or ".") for folder in above)]):
             files = [(place / name, digest) for name, digest in known.items()]
             if place.is_dir() and all(file.is_file() and sha256(file) == digest for file, digest in files):
                 return cls(place, read_report(place))

@@ -369,7 +369,8 @@ def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedC
     encoder = families.wrapped(config)
     family = FAMILIES[encoder["model_type"]]
     name = str((config.get("architectures") or [None])[0])
-    kind, labels, notes = family.classes[2], None, ()
+    kind, labels = family.classes[2], None
+    notes: tuple[str, ...] = ()
     if encoder is not config or name.endswith(CLASSIFIER):
         kind = family.classes[1] if encoder is config else MeanPoolingForSequenceClassification.__name__
         if (labels := families.labels_of(config, path)) is None:
