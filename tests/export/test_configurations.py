@@ -102,15 +102,18 @@ def test_a_model_with_one_token_type_classifies_as_in_transformers(tmp_path):
     np.testing.assert_allclose(found_BK, wanted_BK, atol=1e-6)
 
 
+TWO = {"0": "a", "1": "b"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"id2label": {"0": "a", "1": "a"}},
-        {"id2label": ["a", "b"]},
-        {"id2label": {"1": "a", "2": "b"}},
-        {"id2label": {"0": "a", "1": None}},
-        {"id2label": {"0": "a", "1": "b"}, "num_labels": 3},
-        {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}},
+        *(
+            {"id2label": names}
+            for names in ({"0": "a", "1": "a"}, ["a", "b"], {"1": "a"}, {"0": "a", "1": None})
+        ),
+        {"id2label": TWO, "num_labels": 3},
+        {"id2label": TWO, "label2id": {"a": 1, "b": 0}},
     ],
     ids=str,
 )
