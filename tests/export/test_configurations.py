@@ -108,10 +108,10 @@ TWO = {"0": "a", "1": "b"}
 @pytest.mark.parametrize(
     "changes",
     [
-        *(
-            {"id2label": names}
-            for names in ({"0": "a", "1": "a"}, ["a", "b"], {"1": "a"}, {"0": "a", "1": None})
-        ),
+        {"id2label": {"0": "a", "1": "a"}},
+        {"id2label": ["a", "b"]},
+        {"id2label": {"1": "a", "2": "b"}},
+        {"id2label": {"0": "a", "1": None}},
         {"id2label": TWO, "num_labels": 3},
         {"id2label": TWO, "label2id": {"a": 1, "b": 0}},
     ],
