@@ -16,7 +16,7 @@ from typing import Any
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import read_object
-from roberta_small.common.label_kinds import KINDS, REGRESSION, SINGLE_LABEL, LabelKind
+from roberta_small.common.label_kinds import REGRESSION, SCALING, SINGLE_LABEL, Labels, Scaling, kind_of
 
 ENCODER = "encoder.sentence_encoder"
 LAYERS = f"{ENCODER}.layers"
@@ -169,7 +169,11 @@ BERT_HEAD = LMHead(
     ("cls.predictions.bias", "cls.predictions.decoder.bias"),
     ("cls.predictions",),
 )
-ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False}
+ABSOLUTE = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+COMMON = {"vocab_size", "type_vocab_size", "bos_token_id", "eos_token_id", "tie_word_embeddings"}
+"""The entries of every family that matter, besides `Family.settings`, `copies` and `required`."""
+PLAIN = {"quantization_config": None, "per_layer_config": None}
+"""Required of every family, as `Family.required`."""
 
 
 def _roberta(name: str, prefix: str) -> Family:
@@ -288,7 +292,10 @@ FAMILIES = {
                 "causal": False,
                 "is_encoder": True,
                 "gelu_activation": True,
+                "asm": False,
                 "summary_type": "first",
+                "summary_use_proj": True,
+                "summary_proj_to_labels": True,
                 "summary_activation": None,
                 "n_langs": 1,
             },
@@ -338,14 +345,35 @@ def wrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return encoder if is_wrapper and encoder is not None else config
 
 
-def kind_of_labels(config: Mapping[str, Any]) -> LabelKind | None:
-    """The kind of labels of a sequence classifier's head; None for a regression of several numbers.
+def labels_of(config: Mapping[str, Any], where: object) -> Labels | None:
+    """What the logits of a sequence classifier mean; None for a regression of several numbers.
 
-    As in Transformers, a head with one output is a regression unless `problem_type` is another one.
+    As in Transformers, a head with one output is a regression unless `problem_type` is another one. Raises
+    `UserError`, naming the file `where`, unless `id2label` has a name of its own for each output.
     """
-    outputs = config.get("num_labels") or len(config.get("id2label") or {}) or 2
-    kind = KINDS.get(config.get("problem_type") or (REGRESSION if outputs == 1 else SINGLE_LABEL))
-    return None if kind is None or (not kind.has_classes and outputs > 1) else kind
+    given, inverse = config.get("id2label") or {}, config.get("label2id") or {}
+    try:
+        names = {int(k): str(name) for k, name in given.items() if isinstance(name, str | int | float)}
+        numbers = {str(name): int(k) for name, k in inverse.items()}
+        outputs = int(config.get("num_labels") or len(given) or 2)
+    except (AttributeError, TypeError, ValueError):
+        names, numbers, outputs = {}, {}, 0
+    usual = REGRESSION if outputs == 1 else SINGLE_LABEL
+    kind = kind_of(config.get("problem_type") or usual, f"{where}: problem_type")
+    if not kind.has_classes:
+        record = config.get(SCALING)
+        scaling = Scaling() if record is None else Scaling.from_record(record, where)
+        return Labels(kind, scaling=scaling) if outputs == 1 else None
+    own = {k: f"LABEL_{k}" for k in range(outputs)}
+    names = own if all(name == f"LABEL_{k}" for k, name in names.items()) else names
+    contradicts = any(names.get(k) != name for name, k in numbers.items() if name in names.values())
+    if not outputs or names.keys() != own.keys() or len(set(names.values())) < outputs or contradicts:
+        raise UserError(
+            f"{where}: id2label must have a name of its own for each output of the head, counted from 0, but "
+            f"is {given!r} (label2id: {inverse!r}, num_labels: {config.get('num_labels')!r}); correct it, as "
+            'in {"0": "bad", "1": "good"}, and remove the other two'
+        )
+    return Labels(kind, tuple(names[k] for k in own))
 
 
 def refusal(config: Mapping[str, Any]) -> str | None:
@@ -356,13 +384,17 @@ def refusal(config: Mapping[str, Any]) -> str | None:
     if family is None:
         reason = OTHER.get(str(kind), "it is none of these encoders")
         return f"a model of type '{kind}' cannot be converted: {reason}; supported: {', '.join(FAMILIES)}"
-    for name, value in family.required.items():
+    for name, value in (PLAIN | dict(family.required)).items():
         if (found := config.get(name, value)) != value:
             return f"{name} is {found!r}, but only {value!r} can be converted"
     activation = family.settings.get("activation")
     if activation is not None and (found := str(config.get(activation, "gelu"))) not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         return f"{activation} is {found!r}, which fairseq does not have; only {known} can be converted"
+    for setting, least in {"layers": 1, "heads": 1, "positions": family.first_position + 2}.items():
+        entry = family.settings[setting]
+        if type(found := config.get(entry, least)) is not int or found < least:
+            return f"{entry} is {found!r}, but must be an integer of at least {least}"
     for name, other in family.copies.items():
         if config.get(name) != config.get(other):
             return (

@@ -127,13 +127,23 @@ class Model:
 
     @cached_property
     def data(self) -> DataFolder:
-        """The data folder of training, which may no longer exist."""
+        """The data folder of training, with the examples; it may no longer exist."""
         if self.given.data is not None:
             return DataFolder.given(self.given.data)
-        recorded = self.run.data.get("path")
-        if recorded is None and not (self.run.folder / INPUTS).is_dir():
-            recorded = self.checkpoint.settings.get("data")
-        return data_of(self.run, recorded)
+        return DataFolder.recorded(
+            self.run.data.get("path") or self.checkpoint.settings.get("data"), self.run
+        )
+
+    @cached_property
+    def kept(self) -> DataFolder | None:
+        """RUN/inputs/, what the run folder keeps of its data, if it does."""
+        path = self.run.folder / INPUTS
+        return DataFolder(path, read_report(path)) if path.is_dir() else None
+
+    @property
+    def inputs(self) -> DataFolder:
+        """What text needs: dictionaries, tokenizer and options; from RUN/inputs/ unless data are given."""
+        return self.kept if self.kept is not None and self.given.data is None else self.data
 
     @cached_property
     def labels(self) -> Labels:
@@ -142,7 +152,7 @@ class Model:
         if not kind.has_classes:
             self.checkpoint.check_classifier()
             return Labels(kind, scaling=self.checkpoint.scaling)
-        labels = Labels(kind, tuple(read_class_names(self.checkpoint, self.data)))
+        labels = Labels(kind, tuple(read_class_names(self.checkpoint, self.inputs)))
         return labels if kind.exclusive else labels.with_thresholds(read_thresholds(self.run.folder))
 
     @property
@@ -153,7 +163,7 @@ class Model:
     @property
     def pairs(self) -> bool:
         """Whether an example is two sentences."""
-        return self.checkpoint.is_classifier and self.data.pairs
+        return self.checkpoint.is_classifier and self.inputs.pairs
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -164,28 +174,36 @@ class Model:
     @cached_property
     def dictionary(self) -> Path:
         """The file of the dictionary of the text."""
-        return self.find_dictionary(self.data)
+        return self.find_dictionary(self.inputs)
 
     @cached_property
     def tokenizer(self) -> Located:
         """The SentencePiece model or the Transformers tokenizer."""
-        return find_tokenizer(self.run, self.data, self.given.sentencepiece_model)
+        return find_tokenizer(self.run, self.inputs, self.given.sentencepiece_model)
 
     @cached_property
     def normalize_apostrophes(self) -> bool:
-        """Whether typographic apostrophes are replaced; raises `UserError` if option and data differ."""
-        known, requested = self.data.option("normalize_apostrophes"), self.given.normalize_apostrophes
+        """Whether typographic apostrophes are replaced; raises `UserError` if option and data differ.
+
+        What the run keeps comes before what other data record, because the model has learned it.
+        """
+        requested, near = self.given.normalize_apostrophes, beside(self.run.folder)
+        options = [True if near is not None and near.normalize_apostrophes else None]
+        options += [data.option("normalize_apostrophes") for data in (self.kept, self.inputs) if data]
+        known = next((option for option in options if option is not None), None)
         if known is False and requested:
             raise UserError(
                 f"--normalize-apostrophes: the data were written without apostrophe normalization "
-                f"({self.data.path / REPORT}); omit the option"
+                f"({self.inputs.path / REPORT}); omit the option"
             )
-        if known is None and requested is False and self.tokenizer.model is not None:
+        unsure = known is None and (requested is False or self.given.sentencepiece_model is not None)
+        if unsure and not requested and self.tokenizer.model is not None:
             logger.warning(
                 "%s: no %s records whether apostrophes were normalized, so they are kept; to change this, "
-                "add --normalize-apostrophes or pass the data with --data",
+                "%spass the data with --data",
                 self.run.checkpoint,
                 REPORT,
+                "" if requested is None else "add --normalize-apostrophes or ",
             )
         return bool(known or requested)
 
@@ -239,8 +257,7 @@ class Model:
         from roberta_small.eval.network import read_split, text_dictionary
 
         folder = self.data if data is None else DataFolder.given(data)
-        if not folder.exists:
-            raise UserError(f"{folder.path}: no such folder (data of {self.run.name}); pass --data")
+        folder.require_examples(self.run.name)
         if split == "test" and folder.option("test") == NO_TEST:
             raise UserError(
                 f"{folder.path}: prepared without a test set (--test {NO_TEST}); use --split valid, or pass "
@@ -248,7 +265,7 @@ class Model:
             )
         classes: list[str] = []
         if self.checkpoint.kind.has_classes:
-            classes = read_class_names(self.checkpoint, self.data if self.data.exists else folder)
+            classes = read_class_names(self.checkpoint, self.inputs if self.inputs.exists else folder)
         dictionary = text_dictionary(self.find_dictionary(folder))
         return read_split(self.checkpoint, dictionary, classes, folder.path, split)
 
@@ -293,19 +310,9 @@ class Model:
         Without effect where only the checkpoint names the data; errors are left to `encoder`.
         """
         with contextlib.suppress(UserError, OSError):
-            given = self.given.data
-            recorded = self.run.data.get("path")
-            data = data_of(self.run, recorded) if given is None else DataFolder.given(given)
-            model = find_tokenizer(self.run, data, self.given.sentencepiece_model).model
-            if model is not None:
-                load_in_advance(str(model))
-
-
-def data_of(run: RunCheckpoint, recorded: str | None) -> DataFolder:
-    """The recorded data folder of a run; if it does not exist, what the run folder keeps of it."""
-    data, kept = DataFolder.recorded(recorded), run.folder / INPUTS
-    use_kept = kept.is_dir() and (recorded is None or not data.exists)
-    return DataFolder(kept, read_report(kept)) if use_kept else data
+            known = self.given.data or self.run.data.get("path") or self.kept
+            if known and self.tokenizer.model is not None:
+                load_in_advance(str(self.tokenizer.model))
 
 
 def find_tokenizer(run: RunCheckpoint, data: DataFolder, given: OptionalPath = None) -> Located:

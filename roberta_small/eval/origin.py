@@ -184,6 +184,8 @@ class DataFolder:
     path: Path
     report: dict[str, Any] = field(default_factory=dict)
     """Content of `preprocess.json`; empty for data of fairseq-preprocess."""
+    changed: bool = False
+    """Whether its files are not those that a run records."""
 
     @classmethod
     def given(cls, path: str | os.PathLike[str]) -> DataFolder:
@@ -194,15 +196,36 @@ class DataFolder:
         return cls(path, read_report(path))
 
     @classmethod
-    def recorded(cls, path: str | None) -> DataFolder:
-        """The folder that a run or checkpoint records; the working directory if it records none."""
-        found = resolve_recorded(path or ".")
-        return cls(found, read_report(found) if found.is_dir() else {})
+    def recorded(cls, path: str | None, run: RunCheckpoint) -> DataFolder:
+        """The folder that a run or its checkpoint records; the working directory if they record none.
+
+        A relative path counts from the working directory, the clone, or a folder above the run, whichever has
+        the files that the run records. Of those that may be large, training data and texts, the first are not
+        compared, and the second by the lengths in their index.
+        """
+        known = {
+            name: digest
+            for name, digest in run.data.get("sha256", {}).items()
+            if "train" not in name and (name.startswith("label") or not name.endswith(".bin"))
+        }
+        usual = resolve_recorded(path or ".")
+        above = (ROOT, *run.folder.absolute().parents) if known else ()
+        for place in dict.fromkeys([usual, *(folder / (path or ".") for folder in above)]):
+            files = [(place / name, digest) for name, digest in known.items()]
+            if place.is_dir() and all(file.is_file() and sha256(file) == digest for file, digest in files):
+                return cls(place, read_report(place))
+        return cls(usual, read_report(usual) if usual.is_dir() else {}, changed=usual.is_dir())
 
     @property
     def exists(self) -> bool:
-        """Whether the folder exists."""
-        return self.path.is_dir()
+        """Whether the folder exists, with the files that the run records."""
+        return self.path.is_dir() and not self.changed
+
+    def require_examples(self, name: str) -> None:
+        """Raise `UserError` unless the folder has the data of the run `name`."""
+        if not self.exists:
+            problem = "not the data" if self.changed else "no such folder: data"
+            raise UserError(f"{self.path}: {problem} of {name}; pass the data with --data")
 
     @property
     def dictionary(self) -> Path:

@@ -97,7 +97,7 @@ def run_onnx(args: argparse.Namespace) -> None:
 
     classifier = open_classifier(args.source)
     model, examples = classifier.model, None
-    if args.data is not None or model.data.dictionary.is_file():
+    if args.data is not None or (model.data.exists and model.data.dictionary.is_file()):
         examples = model.examples(args.split, args.data)
     rows = examples.rows if examples is not None else example_rows(classifier)
     metadata, note = None, ""

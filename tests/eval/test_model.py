@@ -35,7 +35,7 @@ def test_dictionary_and_sentencepiece_model_of_other_data_are_errors(trained, tm
         SentenceClassifier.from_run(trained.run, sentencepiece_model=tmp_path / "other.model")
 
 
-def test_run_without_its_data_folder_needs_its_files(trained, copied_run, tmp_path):
+def test_run_without_its_data_folder_needs_its_files(trained, copied_run, tmp_path, caplog):
     write_manifest(copied_run, tmp_path / "gone")
     with pytest.raises(UserError, match=r"gone/input0/dict\.txt: .*--dict"):
         SentenceClassifier.from_run(copied_run)
@@ -45,6 +45,7 @@ def test_run_without_its_data_folder_needs_its_files(trained, copied_run, tmp_pa
     moved = SentenceClassifier.from_run(copied_run, **files)
     assert moved.classes == ["neg", "pos"]
     assert moved.predict(trained.texts) == SentenceClassifier.from_run(trained.run).predict(trained.texts)
+    assert "apostrophes were normalized" in caplog.text  # which the files do not record
 
 
 def test_checkpoint_of_stock_fairseq(trained, tmp_path):

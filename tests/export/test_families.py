@@ -210,8 +210,6 @@ def xlm_roberta_xl(folder):
     [
         (xlm_roberta_xl, "'xlm-roberta-xl'"),
         (changed(architectures="CamembertForMaskedLM"), "config.json: "),
-        (changed(hidden_act="silu"), "silu"),
-        (changed(position_embedding_type="relative_key"), "relative_key"),
         (changed(pad_token_id=0), "pad_token_id"),
         (changed(num_hidden_layers=3), "layer.2"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),

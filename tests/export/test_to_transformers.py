@@ -16,7 +16,9 @@ from roberta_small.common.predictions import Prediction, write
 from roberta_small.eval import SentenceClassifier
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers import to_transformers
+from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
+from roberta_small.preprocess.tokenization.choice import TokenizerOptions
 from tests.support.exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
@@ -74,6 +76,14 @@ def test_models_trained_with_other_flags_are_equal_after_export(tmp_path, flags,
     assert verification.difference < 1e-5
     if "normalize_apostrophes" in options:
         assert verification.standard == 0  # the tokenizer needs its own code
+        convert_back(tmp_path / "folder", tmp_path / "back/model.pt")
+        text = ["l’ennui de l’été", "l'ennui de l'été"]
+        ours, theirs = (SentenceClassifier.from_run(path).predict(text) for path in (tmp_path / "back", run))
+        assert ours[0].probabilities == ours[1].probabilities
+        assert ours[0].probabilities == pytest.approx(theirs[0].probabilities, abs=1e-6)
+        for proposed in (tmp_path / "back", tmp_path / "folder"):  # as messages do for --tokenizer
+            recorded, _ = TokenizerOptions(tokenizer=str(proposed)).tokenizer_request()
+            assert recorded["normalize_apostrophes"] is True
     elif flags == ["--keep-eos"] or "none" in flags or options.get("pairs"):
         assert verification.standard == 83
     else:

@@ -37,7 +37,7 @@ from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
 from roberta_small.experiments.inputs.files import require_checkpoint, symbols
 from roberta_small.export import missing_package_is_reported
 
-CONVERSION = 4
+CONVERSION = 5
 """Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
 MODEL, RECORD = "model.pt", "conversion.json"
 CONFIG = "config.json"

@@ -26,19 +26,23 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common import families
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import FAMILIES, Family
 from roberta_small.common.files import atomic_write, read_object
-from roberta_small.common.label_kinds import KINDS, SCALING, SINGLE_LABEL, Labels, Scaling
+from roberta_small.common.label_kinds import SCALING, Labels
 from roberta_small.eval.model import Model
-from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
+from roberta_small.export.transformers.modeling_mean_pooling import (
+    MeanPoolingConfig,
+    MeanPoolingForSequenceClassification,
+)
 from roberta_small.export.transformers.networks import Source, leftover
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
@@ -80,7 +84,7 @@ POOLER = "pooler."
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 REMEDY = "use a folder written by save_pretrained or roberta-small export transformers"
-LOAD_ERRORS = (SafetensorError, pickle.UnpicklingError, ImportError, *READ_ERRORS)
+LOAD_ERRORS = (SafetensorError, pickle.UnpicklingError, ImportError, StrictDataclassError, *READ_ERRORS)
 
 
 @dataclass(frozen=True)
@@ -199,23 +203,16 @@ def read_carried(folder: Path) -> Carried:
     """Read both files, or return defaults for missing ones; raises `UserError` if one is malformed."""
     content: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}
-    if (path := folder / SETTINGS).is_file():
-        try:
+    try:
+        if (path := folder / SETTINGS).is_file():
             content = json.loads(path.read_text(encoding="utf-8"))
             content = {key: kind(content[key]) for key, kind in KEYS.items()}
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{path}: malformed; remove it, or write the folder again with "
-                "roberta-small export transformers"
-            ) from None
-    if (path := folder / EXTRA).is_file():
-        try:
+        if (path := folder / EXTRA).is_file():
             weights = load_file(path)
-        except (SafetensorError, OSError):
-            raise UserError(
-                f"{path}: corrupt or truncated; remove it, or write the folder again with "
-                "roberta-small export transformers"
-            ) from None
+    except (ValueError, KeyError, TypeError, SafetensorError, OSError):
+        raise UserError(
+            f"{path}: malformed; remove it, or write the folder again with roberta-small export transformers"
+        ) from None
     return Carried(**content, weights=weights)
 
 
@@ -226,6 +223,8 @@ class Loaded:
     model: PreTrainedModel
     """A masked language model, a classifier, or the encoder alone."""
     family: Family
+    labels: Labels | None = None
+    """What the logits of a classifier mean."""
     unused: tuple[str, ...] = ()
     """Weights of the folder without a place in the model, such as a pooler."""
     notes: tuple[str, ...] = ()
@@ -270,13 +269,13 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
     """
     if not sys.stderr.isatty():  # Transformers draws its bar in pipes and files, too
         disable_progress_bar()
-    family, kind, notes = _architecture(folder)
+    family, kind, labels, config, notes = _architecture(folder)
     safetensors = any((folder / name).is_file() for name in SAFETENSORS)
     if not safetensors and not any((folder / name).is_file() for name in PICKLES):
         raise UserError(
             f"{folder}: no weights (model.safetensors or pytorch_model.bin); download or save the model again"
         )
-    model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
+    model, report = _read(folder, kind, config, safetensors=safetensors, attention=attention)
     if kind == family.classes[0]:
         complete = all(name.startswith(f"{model.base_model_prefix}.") for name in report["missing_keys"])
         outputs: Any = model.get_output_embeddings()
@@ -288,19 +287,24 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
             notes += ("the LM head is not used, because its matrix is not that of the token embeddings",)
         kind = family.classes[0 if complete and not untied else 2]
     if kind != type(model).__name__:
-        model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
+        model, report = _read(folder, kind, config, safetensors=safetensors, attention=attention)
     is_encoder = kind == family.classes[2]
     missing = sorted(report["missing_keys"])
     if absent := [name for name in missing if not (is_encoder and POOLER in name)]:
         raise UserError(f"{folder}: weights are missing: {enumerate_some(absent)}; download or save it again")
+    for name, found, wanted in report["mismatched_keys"]:
+        raise UserError(
+            f"{folder}: {name} has the shape {list(found)} in the weights, but {list(wanted)} by "
+            "config.json; download or save both again"
+        )
     unused = set(report["unexpected_keys"])
     if is_encoder:
         unused |= {name for name in model.state_dict() if POOLER in name and name not in missing}
-    return Loaded(model.eval(), family, tuple(sorted(unused)), notes)
+    return Loaded(model.eval(), family, labels, tuple(sorted(unused)), notes)
 
 
 def _read(
-    folder: Path, kind: str, *, safetensors: bool, attention: str
+    folder: Path, kind: str, config: PreTrainedConfig, *, safetensors: bool, attention: str
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """A model of the class `kind` with the weights of a folder, and which of them are missing or unused."""
     wrapper = MeanPoolingForSequenceClassification
@@ -316,6 +320,8 @@ def _read(
             torch.manual_seed(0)
             return model_class.from_pretrained(
                 folder,
+                config=config,
+                ignore_mismatched_sizes=True,  # which are reported
                 local_files_only=True,
                 use_safetensors=safetensors,
                 weights_only=True,
@@ -335,7 +341,7 @@ def _read(
 def describe_labels(model: PreTrainedModel, labels: Labels) -> None:
     """Write what the logits of a classifier mean into its configuration: kind, and scaling of numbers.
 
-    Nothing is written for one class per text, which is Transformers' default.
+    Nothing is written for one class per text, which is Transformers' default. `families.labels_of` reads it.
     """
     if labels.kind.exclusive:
         return
@@ -345,24 +351,13 @@ def describe_labels(model: PreTrainedModel, labels: Labels) -> None:
         setattr(config, SCALING, labels.scaling.record())
 
 
-def labels_of(model: PreTrainedModel) -> Labels:
-    """What the logits of a classifier mean, from its configuration; the inverse of `describe_labels`."""
-    config = model.config.to_dict()
-    kind = families.kind_of_labels(config) or KINDS[SINGLE_LABEL]
-    if kind.has_classes:
-        names = {int(k): name for k, name in (model.config.id2label or {}).items()}
-        return Labels(kind, tuple(names[k] for k in sorted(names)))
-    record = config.get(SCALING)
-    return Labels(kind, scaling=Scaling() if record is None else Scaling.from_record(record, "config.json"))
-
-
 def output_names(labels: Labels) -> list[str]:
     """The names of the outputs in a configuration; Transformers' own for the number of a regression."""
     return list(labels.classes) if labels.kind.has_classes else ["LABEL_0"]
 
 
-def _architecture(folder: Path) -> tuple[Family, str, tuple[str, ...]]:
-    """The family of the model in a folder, the class to load it as, and what is not used of it."""
+def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedConfig, tuple[str, ...]]:
+    """Of a folder's model: family, class to load it as, labels, configuration, and what is not used."""
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; {REMEDY}")
@@ -371,15 +366,36 @@ def _architecture(folder: Path) -> tuple[Family, str, tuple[str, ...]]:
     config = families.read_config(path)
     if (reason := families.refusal(config)) is not None:
         raise UserError(f"{path}: {reason}")
-    family = FAMILIES[families.wrapped(config)["model_type"]]
-    if config["model_type"] == families.MEAN_POOLING:
-        return family, MeanPoolingForSequenceClassification.__name__, ()
+    encoder = families.wrapped(config)
+    family = FAMILIES[encoder["model_type"]]
     name = str((config.get("architectures") or [None])[0])
-    masked_lm, classifier, encoder = family.classes
-    if name.endswith(CLASSIFIER):
-        if families.kind_of_labels(config) is not None:
-            return family, classifier, ()
-        return family, encoder, ("its head is not used, because it is for several numbers of a text",)
-    if name.endswith(WITH_LM_HEAD) and family.lm_head is not None:
-        return family, masked_lm, ()
-    return family, encoder, ()
+    kind, labels = family.classes[2], None
+    notes: tuple[str, ...] = ()
+    if encoder is not config or name.endswith(CLASSIFIER):
+        kind = family.classes[1] if encoder is config else MeanPoolingForSequenceClassification.__name__
+        if (labels := families.labels_of(config, path)) is None:
+            kind = family.classes[2]
+            notes = ("its head is not used, because it is for several numbers of a text",)
+    elif name.endswith(WITH_LM_HEAD) and family.lm_head is not None:
+        kind = family.classes[0]
+    # What is left out only changes how Transformers runs a model (`return_dict`), or is unknown to it.
+    kind_of_config = getattr(transformers, f"{family.prefix}Config")
+    read = {*families.COMMON, *family.settings.values(), *family.copies, *family.required}
+    names: dict[str, str] = kind_of_config.attribute_map
+    kept = {key: value for key, value in encoder.items() if names.get(key, key) in read}
+    others = [key for key, value in encoder.items() if value and key not in (*kept, SCALING)]
+    if unknown := [key for key in others if key[:1] != "_" and not hasattr(kind_of_config, key)]:
+        notes += (f"config.json: not used: {enumerate_some(unknown)}",)
+    head: dict[str, Any] = {}
+    if labels is not None:
+        head = {"id2label": dict(enumerate(output_names(labels))), "problem_type": labels.kind.name}
+    try:
+        found = kind_of_config(**kept, **head)
+    except LOAD_ERRORS as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())[:160]}; correct it") from None
+    if (reason := families.refusal(found.to_dict())) is not None:  # of other names and default values
+        raise UserError(f"{path}: {reason}")
+    if encoder is not config:
+        own = {key: config[key] for key in ("pooler_activation", "pooler_dropout") if key in config}
+        found = MeanPoolingConfig(encoder=found.to_dict(), **own, **head)
+    return family, kind, labels, found, notes

@@ -39,7 +39,6 @@ from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
     Carried,
     Loaded,
-    labels_of,
     load_pretrained,
     read_carried,
 )
@@ -51,6 +50,7 @@ from roberta_small.export.transformers.networks import (
     model_of,
     to_fairseq,
 )
+from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.export.transformers.verify import TOLERANCE, Counterpart, largest_difference, random_rows
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
@@ -104,14 +104,12 @@ class Vocabulary:
 
     dictionary: Dictionary
     """With `<mask>`."""
-    content: bytes
-    """Of its dict.txt."""
+    files: dict[str, bytes]
+    """Name -> content of the files beside a checkpoint: dict.txt, and those of a SentencePiece model."""
     special: Special | None
     """Ids of the tokens before and after a text; None for those of the configuration."""
     encoder: TransformersEncoder | None = None
     """The folder's tokenizer, if it is one of Transformers."""
-    sentencepiece: bytes | None = None
-    """The SentencePiece model of the dictionary, if the folder has one."""
 
     @property
     def order(self) -> NDArray[np.int64] | None:
@@ -132,17 +130,17 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     if output.exists():
         raise UserError(f"{output}: already exists; choose another name or delete it")
     loaded = load_pretrained(folder)
-    model, family, config = loaded.model, loaded.family, encoder_config(loaded.model)
+    model, family, labels, config = loaded.model, loaded.family, loaded.labels, encoder_config(loaded.model)
     carried = read_carried(folder)
     vocabulary = _vocabulary(folder, dictionary, config)
     _check_beside(output.parent, vocabulary)
     encoder = vocabulary.encoder
-    token_types = family.distinguishes_texts and encoder is not None and encoder.has_token_types
+    token_types = encoder is not None and encoder.has_token_types
+    token_types &= family.distinguishes_texts and config.type_vocab_size > 1
     other = Counterpart(model, family, vocabulary.order, token_types)
 
-    labels = labels_of(model) if loaded.is_classifier else None
     begin, end = config.bos_token_id, config.eos_token_id
-    special = vocabulary.special or (BOS if begin is None else begin, EOS if end is None else end)
+    special = vocabulary.special or (BOS if begin is None else begin, end if isinstance(end, int) else EOS)
     pooling, notes = _pooling(folder) if labels is None else ("first", ())
     if any(name.endswith(".Dense") for name in _modules(folder)):  # as LaBSE
         notes += (f"{MODULES}: the dense layer after pooling is not used",)
@@ -161,9 +159,8 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
         raise UserError(
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
         )
-    atomic_write(output.parent / "dict.txt", vocabulary.content)
-    if vocabulary.sentencepiece is not None:
-        atomic_write(output.parent / SENTENCEPIECE, vocabulary.sentencepiece)
+    for name, content in vocabulary.files.items():
+        atomic_write(output.parent / name, content)
     if encoder is not None:
         with atomic_folder(output.parent / TOKENIZER) as place:
             encoder.save(place)
@@ -237,22 +234,22 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
             f"{path}: not the vocabulary of the tokenizer in {folder}; remove the file of the two that does "
             "not belong to the model"
         )
+    files = {"dict.txt": content}
     if encoder is not None:
-        return Vocabulary(words, content, (encoder.init_token, encoder.separator_token), encoder)
-    # With the SentencePiece model alone, apostrophes would not be normalized as in training.
-    model, settings = folder / SENTENCEPIECE, folder / TOKENIZER_CONFIG
-    normalizes = settings.is_file() and read_object(settings, "save the tokenizer again").get(
-        "normalize_apostrophes"
-    )
-    found_model = None if normalizes or not model.is_file() else model.read_bytes()
-    return Vocabulary(words, content, None, sentencepiece=found_model)
+        return Vocabulary(words, files, (encoder.init_token, encoder.separator_token), encoder)
+    if (model := folder / SENTENCEPIECE).is_file():
+        files[SENTENCEPIECE] = model.read_bytes()
+    if found is not None and found.normalize_apostrophes:
+        kept = {"tokenizer_class": PieceTokenizer.__name__, "normalize_apostrophes": True}
+        files[TOKENIZER_CONFIG] = (json.dumps(kept, indent=2) + "\n").encode()
+    return Vocabulary(words, files, None)
 
 
 def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
     """Raise `UserError` if the target folder has another dictionary or tokenizer."""
-    for name, content in (("dict.txt", vocabulary.content), (SENTENCEPIECE, vocabulary.sentencepiece)):
+    for name, content in vocabulary.files.items():
         path = folder / name
-        if content is not None and path.is_file() and path.read_bytes() != content:
+        if path.is_file() and path.read_bytes() != content:
             raise UserError(f"{path}: not that of the model; write to another folder")
     path, encoder = folder / TOKENIZER, vocabulary.encoder
     if encoder is None or not path.exists():

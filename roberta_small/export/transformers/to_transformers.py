@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.files import atomic_folder, atomic_write
-from roberta_small.common.label_kinds import SCALING, SINGLE_LABEL
+from roberta_small.common.label_kinds import SINGLE_LABEL, Scaling
 from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.model import Model, open_model
@@ -34,7 +35,7 @@ from roberta_small.export.transformers.folder import (
     write_tokenizer,
     write_transformers_tokenizer,
 )
-from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
+from roberta_small.export.transformers.networks import HEADS, Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Counterpart, Verification, verify
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK, NO_SEPARATOR
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder, has_divided_names
@@ -55,7 +56,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output}: already exists; choose another name or delete it")
     origin = open_model(source, **options)
-    content = source_of(origin.checkpoint)
+    content = in_units_of_the_labels(source_of(origin.checkpoint))
     tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
     with atomic_folder(output) as folder:
         labels, encoder = None if content.head is None else origin.labels, origin.encoder
@@ -63,7 +64,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         names = None if labels is None else output_names(labels)
         model = converted(content, names, special_ids(origin.input_format), order)
         if labels is not None:
-            describe_labels(model, labels)
+            describe_labels(model, replace(labels, scaling=Scaling()))
         if labels is not None and labels.thresholds:
             write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
         model.save_pretrained(folder)
@@ -83,6 +84,16 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         card = model_card(origin, content, verification, parameters, output.name)
         atomic_write(folder / "README.md", card)
     return verification
+
+
+def in_units_of_the_labels(source: Source) -> Source:
+    """The checkpoint of a regression whose last layer computes what is predicted, not standardized values."""
+    if source.head is None or source.kind.has_classes:
+        return source
+    names = [f"{HEADS}{source.head}.out_proj.{kind}" for kind in ("weight", "bias")]
+    weight, bias = (source.weights[name] * source.scaling.scale for name in names)
+    scaled = dict(zip(names, (weight, bias + source.scaling.mean), strict=True))
+    return replace(source, weights=source.weights | scaled)
 
 
 def text_format_of(origin: Model) -> TextFormat:
@@ -269,10 +280,7 @@ def _limits(origin: Model, source: Source) -> list[str]:
         "are an error."
     ]
     if labels is not None and not labels.kind.has_classes:
-        lines.append(
-            f"The output is standardized: the predicted number is {labels.scaling.mean:.6g} + "
-            f"{labels.scaling.scale:.6g} * output (`{SCALING}` in config.json)."
-        )
+        lines.append("The output is the predicted number itself, in the unit of the labels.")
     if labels is not None and labels.thresholds:
         lines.append(
             f"`{THRESHOLDS}` has the threshold of each class, chosen on the validation set: a class is "

@@ -6,8 +6,8 @@ dictionary, and is saved beside the data as `tokenizer/`.
 
 from __future__ import annotations
 
-import json
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from typing import Any
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import SHIPPED, SHIPPED_NAME, atomic_write
+from roberta_small.common.files import SHIPPED, SHIPPED_NAME, atomic_write, read_object
+from roberta_small.common.run import INPUTS
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
@@ -121,11 +122,12 @@ class TokenizerOptions:
     def tokenizer_request(self) -> tuple[dict[str, Any], list[str]]:
         """What a report records of these options, and the files behind them."""
         found = None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
+        normalizes = self.normalize_apostrophes or (found is not None and found.normalize_apostrophes)
         options = {
             "tokenizer": self.tokenizer,
             "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
             **({"vocabulary_size": self.vocabulary_size} if self.vocabulary_size else {}),
-            "normalize_apostrophes": self.normalize_apostrophes,
+            "normalize_apostrophes": normalizes,
         }
         return options, [] if found is None else found.files
 
@@ -139,9 +141,13 @@ def choose(options: TokenizerOptions, train_texts: Sequence[Path], *, workers: i
     Face hub. Raises `UserError` where no tokenizer can be found or loaded.
     """
     name, dictionary, size = options.tokenizer, options.dictionary, options.vocabulary_size
-    how: Any = {"normalize_apostrophes": options.normalize_apostrophes}
+    found = None if name == TRAIN else locate(name, dictionary)
+    inherited = found is not None and found.normalize_apostrophes
+    if inherited and not options.normalize_apostrophes:
+        print(f"apostrophes: replaced by ', as for the tokenizer of {name}", file=sys.stderr)
+    how: Any = {"normalize_apostrophes": options.normalize_apostrophes or inherited}
     texts = [str(path) for path in train_texts]
-    if name == TRAIN:
+    if found is None:
         if dictionary is not None:
             raise UserError(
                 f"--dict {dictionary}: cannot be combined with --tokenizer {TRAIN}, which creates "
@@ -150,7 +156,6 @@ def choose(options: TokenizerOptions, train_texts: Sequence[Path], *, workers: i
         tokens = carried_size(texts) if size is None else listed_tokens(size)
         content, path = train_model(texts, tokens, at_most=size is None, **how), TRAIN
     else:
-        found = locate(name, dictionary)
         if size is not None and (found.model is None or found.dictionary is not None):
             raise UserError(f"{SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option")
         if found.model is None:
@@ -181,6 +186,8 @@ class Located:
     transformers: str = ""
     symbols: str = ""
     """A kind of `symbols.py`, whose tokenizer is made from the dictionary."""
+    normalize_apostrophes: bool = False
+    """Whether the texts of the data or model with this tokenizer had their apostrophes replaced."""
 
     def transformers_encoder(self, *, normalize_apostrophes: bool = False) -> TransformersEncoder:
         """The encoder of a Transformers tokenizer, or of one that is made from a dictionary."""
@@ -228,7 +235,8 @@ def locate(name: str, dictionary: str | None = None) -> Located:
         return _of_data_folder(path, given)
     if (path / manifest.NAME).is_file():
         content = manifest.read(path) or {}
-        return _of_data_folder(Path(content["data"].get("path", ".")), given)
+        kept = path / INPUTS
+        return _of_data_folder(kept if kept.is_dir() else Path(content["data"].get("path", ".")), given)
     if (found := beside(path, given)) is not None:
         return found
     if path.resolve() == SHIPPED:
@@ -249,16 +257,14 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     """The tokenizer among the files of `folder`, which also has a checkpoint; None if there is none."""
     if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES):
         return Located(transformers=str(folder / FOLDER))
-    try:
-        config = json.loads((folder / TRANSFORMERS_CONFIG).read_text(encoding="utf-8"))
-        kind = config.get("tokenizer_class")
-    except (OSError, ValueError, AttributeError):
-        kind = None  # a malformed file is reported when the tokenizer is loaded
+    path = folder / TRANSFORMERS_CONFIG
+    config = read_object(path, "save the tokenizer again") if path.is_file() else {}
+    kind, normalizes = config.get("tokenizer_class"), bool(config.get("normalize_apostrophes"))
     if (folder / MODEL).is_file():
         if dictionary is not None:
-            return Located(folder / MODEL, dictionary)
+            return Located(folder / MODEL, dictionary, normalize_apostrophes=normalizes)
         if (folder / DICTIONARY).is_file() and kind in (None, *PAIR_CLASSES):
-            return Located(folder / MODEL, folder / DICTIONARY)
+            return Located(folder / MODEL, folder / DICTIONARY, normalize_apostrophes=normalizes)
     files = (*TRANSFORMERS_FILES, MODEL, *(VOCABULARIES if (folder / MODEL_CONFIG).is_file() else ()))
     if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in files):
         return Located(transformers=str(folder))
@@ -278,15 +284,17 @@ def is_hub_name(name: str) -> bool:
 def _of_data_folder(path: Path, given: Path | None) -> Located:
     """The tokenizer beside the data, else the SentencePiece model that the report names."""
     report = read_report(path)
+    options = report.get("options", {})
+    normalizes = bool(options.get("normalize_apostrophes"))
     if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
-        return Located(transformers=str(path / FOLDER))
-    recorded = report.get("options", {}).get("sentencepiece_model")
+        return Located(transformers=str(path / FOLDER), normalize_apostrophes=normalizes)
+    recorded = options.get("sentencepiece_model")
     # Running text for pre-training has its dictionary directly in the folder, or in each of its shards.
     dictionaries = [path / "input0" / "dict.txt", path / "dict.txt", path / shard_name(0) / "dict.txt"]
-    for model in (path / FOLDER / MODEL, Path(recorded) if recorded else None):
-        if model is not None and model.is_file():
+    for model in (path / FOLDER / MODEL, path / (recorded or ""), Path(recorded or "")):
+        if model.is_file():
             found = next((file for file in dictionaries if file.is_file()), dictionaries[0])
-            return Located(model, given or found)
+            return Located(model, given or found, normalize_apostrophes=normalizes)
     raise UserError(f"{path}: its SentencePiece model {recorded} is missing; pass it with --tokenizer")
 
 
