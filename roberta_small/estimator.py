@@ -20,7 +20,7 @@ import threading
 import warnings
 import weakref
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -28,9 +28,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from roberta_small.common import manifest
+from roberta_small.common.class_weights import FLAG
 from roberta_small.common.cli import EXTENSIONS, PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
@@ -51,6 +52,7 @@ VERSION = 1
 ERROR = "error: "
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of tokenizer and recipe that are no paths."""
+COLUMNS = "feature_names_in_"
 ARM = "fairseq"
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
@@ -70,17 +72,21 @@ class TextModel(BaseEstimator):
         tokenizer: as for `roberta-small prepare`; None for that of `pretrained`, or a new one.
         folder: folder of the data and runs, which stays. None: a temporary one, removed with the object.
         device: `auto`, `cpu` or `cuda`.
+        class_weight: weights of the classes in the training loss: "balanced", or a weight for each label.
         progress: whether `fit` shows what the training prints; None: on a terminal and in a notebook.
 
     Attributes of a fitted model:
         runs_: the folder of the runs.
         log_: what `roberta-small train` printed: the plan, and what was noticed about the data.
+        n_features_in_: 1, or 2 for pairs; feature_names_in_: the names of the columns, if X was a DataFrame.
 
     Several threads may predict with one object. Pickles and `save` contain the weights.
     """
 
     runs_: Path
     log_: str
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
 
     def __init__(
         self,
@@ -98,6 +104,7 @@ class TextModel(BaseEstimator):
         tokenizer: str | os.PathLike[str] | None = None,
         folder: str | os.PathLike[str] | None = None,
         device: str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
         progress: bool | None = None,
     ) -> None:
         self.pretrained = pretrained
@@ -113,19 +120,34 @@ class TextModel(BaseEstimator):
         self.tokenizer = tokenizer
         self.folder = folder
         self.device = device
+        self.class_weight = class_weight
         self.progress = progress
 
     def _fit(
-        self, kind: LabelKind, X: Any, cells: Sequence[Any], X_valid: Any, valid_cells: Sequence[Any] | None
+        self,
+        kind: LabelKind,
+        X: Any,
+        cells: Sequence[Any],
+        X_valid: Any,
+        valid_cells: Sequence[Any] | None,
+        unknown: Iterable[str],
     ) -> None:
         """Train on texts X and their labels as `label` of JSON lines; see `TextClassifier.fit`."""
+        if unknown := list(unknown):
+            raise TypeError(
+                f"fit: no parameter {unknown[0]}; class_weight= of the classifier weights classes, and a text "
+                "that is repeated N times has the weight N"
+            )
         if not isinstance(self.seeds, Iterable) or not list(self.seeds):
             raise ValueError(f"seeds: {self.seeds!r} is not a sequence of seeds, such as (1, 2, 3)")
         if (X_valid is None) != (valid_cells is None):
             raise ValueError("X_valid and y_valid: pass both or neither")
+        self._check_columns(X, new=True)
         rows = _rows(X, cells)
+        self.n_features_in_ = 1 + ("pair" in rows[0])
         held_out: list[dict[str, Any]] | None = None
         if X_valid is not None and valid_cells is not None:
+            self._check_columns(X_valid)
             held_out = _rows(X_valid, valid_cells, "X_valid", "y_valid")
             if len({"pair" in row for row in (*rows, *held_out)}) > 1:
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
@@ -156,6 +178,7 @@ class TextModel(BaseEstimator):
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         """The outputs for texts X, (N, K) in the order of the model's classes, or values (N, 1)."""
         check_is_fitted(self, "runs_")
+        self._check_columns(X)
         texts = check_texts(X)
         with self._lock:
             model = self._model()
@@ -213,6 +236,7 @@ class TextModel(BaseEstimator):
         names, form = sorted(model.labels.classes), ONE if model.labels.kind.exclusive else LISTS
         found._recall({"classes": names, "names": names, "labels": form})
         found._complete(run.folder if run.manifest else run.checkpoint, [""])
+        found.n_features_in_ = 1 + model.pairs
         found._loaded = model
         return found
 
@@ -262,6 +286,13 @@ class TextModel(BaseEstimator):
         tags.non_deterministic = True  # rounding differs between processors
         return tags
 
+    def _check_columns(self, X: Any, *, new: bool = False) -> None:
+        """Compare the names of a DataFrame's columns with those of `fit`, or record them, as scikit-learn."""
+        if isinstance(X, pd.DataFrame) and (new or X.shape[1] > 1 or hasattr(self, COLUMNS)):
+            validate_data(self, X, reset=new, skip_check_array=True)
+        elif new:
+            vars(self).pop(COLUMNS, None)
+
     def _words(self, kind: LabelKind, *, paired: bool, held_out: bool) -> list[str]:
         """The words of `roberta-small train`, below the folder."""
         options: dict[str, Any] = {
@@ -287,7 +318,12 @@ class TextModel(BaseEstimator):
                 value = os.path.abspath(value)
             options[name] = value
         options |= {name: getattr(self, name.replace("-", "_")) for name in HYPERPARAMETERS}
-        return _command_line(options, self.flags)
+        weights = self.class_weight
+        if isinstance(weights, Mapping):
+            weights = json.dumps({_name(label): weight for label, weight in weights.items()})
+        if weights is not None and not kind.exclusive:
+            raise ValueError(f"class_weight: only for one class per text, not {kind.name}")
+        return _command_line(options, [*self.flags, *(() if weights is None else (FLAG, weights))])
 
     def _temporary(self) -> Path:
         folder = tempfile.mkdtemp(prefix="roberta-small-")
@@ -354,6 +390,7 @@ class TextModel(BaseEstimator):
             **self._recorded(),
             "folders": self._folders,
             "log": self.log_,
+            "features": [self.n_features_in_, *getattr(self, COLUMNS, ())],
         }
         atomic_write(target / RECORD, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
@@ -368,6 +405,10 @@ class TextModel(BaseEstimator):
         known = self.get_params(deep=False)
         self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
         self.log_ = record["log"]
+        if features := record.get("features"):
+            self.n_features_in_ = features[0]
+            if features[1:]:
+                self.feature_names_in_ = np.array(features[1:], dtype=object)
         self._complete(source / RUNS, record["folders"])
 
 
@@ -386,7 +427,7 @@ class TextClassifier(ClassifierMixin, TextModel):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **unknown: Any) -> Self:
         """Train on texts X and labels y; returns the classifier.
 
         X: N texts, or N pairs of texts: a list, a Series, an array, or a DataFrame with one or two columns.
@@ -415,7 +456,7 @@ class TextClassifier(ClassifierMixin, TextModel):
             if unknown := [label for label in every if _name(label) not in names]:
                 raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
         kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
-        self._fit(kind, X, cells, X_valid, valid_cells)
+        self._fit(kind, X, cells, X_valid, valid_cells, unknown)
         self.classes_, self._names, self._form = classes, names, form
         return self
 
@@ -481,13 +522,13 @@ class TextRegressor(RegressorMixin, TextModel):
         >>> regressor.fit(pairs, similarities).predict([("Il pleut.", "La pluie tombe.")])  # doctest: +SKIP
     """
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **unknown: Any) -> Self:
         """Train on texts X and numbers y; returns the regressor.
 
         X, X_valid and errors as for `TextClassifier.fit`. y: N finite numbers.
         """
         valid_cells = None if y_valid is None else _check_numbers(y_valid, "y_valid")
-        self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells)
+        self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells, unknown)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -533,8 +574,10 @@ def tables(runs: str | os.PathLike[str], metric: str | None = None) -> dict[str,
 
 def check_texts(X: Any, name: str = "X") -> list[Text]:
     """The texts of a list, Series, array or DataFrame; `ValueError` with the position of what is no text."""
-    if isinstance(X, str | bytes):
+    if isinstance(X, str | bytes) or getattr(X, "ndim", 1) == 0:
         raise ValueError(f"{name}: one string; pass a list of texts")
+    if isinstance(X, Mapping | Set):
+        raise ValueError(f"{name}: a {type(X).__name__}, not a list of texts; pass the texts, as X['text']")
     if isinstance(X, pd.DataFrame):
         X = X.to_numpy(dtype=object)
     rows = X.tolist() if isinstance(X, np.ndarray | pd.Series) else list(X)
@@ -655,7 +698,7 @@ def _run(
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "roberta_small", "train", *words],
         cwd=folder,
-        env=environment,
+        env={**(os.environ if environment is None else environment), "PYTHONIOENCODING": "utf-8"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -667,7 +710,8 @@ def _run(
         for line in process.stdout:
             lines.append(line.rstrip("\n"))
             if show is not None:
-                print(lines[-1], file=show, flush=True)
+                encoding = getattr(show, "encoding", None) or "utf-8"
+                print(lines[-1].encode(encoding, "backslashreplace").decode(encoding), file=show, flush=True)
     finally:
         if process.poll() is None:
             process.terminate()

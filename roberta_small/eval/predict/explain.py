@@ -26,6 +26,7 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.common.optional import needed_by
 from roberta_small.eval.network import Network
 from roberta_small.eval.precision import INT8
 from roberta_small.eval.predict.output import TextPrediction, Word, Write
@@ -62,10 +63,8 @@ def check_explainable(classifier: SentenceClassifier) -> None:
         return
     if classifier.model.given.precision == INT8:
         raise UserError(f"--precision {INT8}: explanations need gradients; use fp32 or bf16")
-    try:
+    with needed_by("explanations"):
         import captum.attr  # noqa: F401
-    except ImportError:
-        raise UserError("explanations need Captum: pip install captum (in the extra `explain`)") from None
 
 
 def is_linear(classifier: SentenceClassifier) -> bool:
