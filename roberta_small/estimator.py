@@ -20,7 +20,7 @@ import threading
 import warnings
 import weakref
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -53,6 +53,7 @@ ERROR = "error: "
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of tokenizer and recipe that are no paths."""
 COLUMNS = "feature_names_in_"
+FEATURES = (COLUMNS, "n_features_in_")
 ARM = "fairseq"
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
@@ -124,20 +125,9 @@ class TextModel(BaseEstimator):
         self.progress = progress
 
     def _fit(
-        self,
-        kind: LabelKind,
-        X: Any,
-        cells: Sequence[Any],
-        X_valid: Any,
-        valid_cells: Sequence[Any] | None,
-        unknown: Iterable[str],
+        self, kind: LabelKind, X: Any, cells: Sequence[Any], X_valid: Any, valid_cells: Sequence[Any] | None
     ) -> None:
         """Train on texts X and their labels as `label` of JSON lines; see `TextClassifier.fit`."""
-        if unknown := list(unknown):
-            raise TypeError(
-                f"fit: no parameter {unknown[0]}; class_weight= of the classifier weights classes, and a text "
-                "that is repeated N times has the weight N"
-            )
         if not isinstance(self.seeds, Iterable) or not list(self.seeds):
             raise ValueError(f"seeds: {self.seeds!r} is not a sequence of seeds, such as (1, 2, 3)")
         if (X_valid is None) != (valid_cells is None):
@@ -318,12 +308,16 @@ class TextModel(BaseEstimator):
                 value = os.path.abspath(value)
             options[name] = value
         options |= {name: getattr(self, name.replace("-", "_")) for name in HYPERPARAMETERS}
-        weights = self.class_weight
-        if isinstance(weights, Mapping):
-            weights = json.dumps({_name(label): weight for label, weight in weights.items()})
-        if weights is not None and not kind.exclusive:
-            raise ValueError(f"class_weight: only for one class per text, not {kind.name}")
-        return _command_line(options, [*self.flags, *(() if weights is None else (FLAG, weights))])
+        flags = list(self.flags)
+        if (weights := self._weights()) is not None:
+            kind.require_exclusive("class_weight")
+            flags += [FLAG, weights if isinstance(weights, str) else json.dumps(weights, ensure_ascii=False)]
+        return _command_line(options, flags)
+
+    def _weights(self) -> dict[str, float] | str | None:
+        if not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        return {_name(label): float(weight) for label, weight in self.class_weight.items()}
 
     def _temporary(self) -> Path:
         folder = tempfile.mkdtemp(prefix="roberta-small-")
@@ -383,14 +377,15 @@ class TextModel(BaseEstimator):
             for kept in (manifest.NAME, THRESHOLDS):
                 if (folder / kept).is_file():
                     shutil.copyfile(folder / kept, copy / kept)
-        lists = {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)}
+        lists: dict[str, Any] = {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)}
+        lists["class_weight"] = self._weights()
         record = {
             "version": VERSION,
             "parameters": self.get_params(deep=False) | lists,
             **self._recorded(),
             "folders": self._folders,
             "log": self.log_,
-            "features": [self.n_features_in_, *getattr(self, COLUMNS, ())],
+            "features": {n: np.asarray(v).tolist() for n, v in vars(self).items() if n in FEATURES},
         }
         atomic_write(target / RECORD, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
@@ -405,10 +400,8 @@ class TextModel(BaseEstimator):
         known = self.get_params(deep=False)
         self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
         self.log_ = record["log"]
-        if features := record.get("features"):
-            self.n_features_in_ = features[0]
-            if features[1:]:
-                self.feature_names_in_ = np.array(features[1:], dtype=object)
+        for name, value in record.get("features", {}).items():
+            setattr(self, name, np.array(value, dtype=object) if isinstance(value, list) else value)
         self._complete(source / RUNS, record["folders"])
 
 
@@ -437,6 +430,7 @@ class TextClassifier(ClassifierMixin, TextModel):
 
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
+        _refuse(unknown)
         form = _form(y)
         cells, _, classes = _cells(y, "y", form)
         names = list(map(_name, classes.tolist()))
@@ -456,7 +450,7 @@ class TextClassifier(ClassifierMixin, TextModel):
             if unknown := [label for label in every if _name(label) not in names]:
                 raise ValueError(f"y_valid: {unknown[0]!r} is no label of y")
         kind = KINDS[SINGLE_LABEL if form == ONE else MULTI_LABEL]
-        self._fit(kind, X, cells, X_valid, valid_cells, unknown)
+        self._fit(kind, X, cells, X_valid, valid_cells)
         self.classes_, self._names, self._form = classes, names, form
         return self
 
@@ -527,8 +521,9 @@ class TextRegressor(RegressorMixin, TextModel):
 
         X, X_valid and errors as for `TextClassifier.fit`. y: N finite numbers.
         """
+        _refuse(unknown)
         valid_cells = None if y_valid is None else _check_numbers(y_valid, "y_valid")
-        self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells, unknown)
+        self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -576,8 +571,9 @@ def check_texts(X: Any, name: str = "X") -> list[Text]:
     """The texts of a list, Series, array or DataFrame; `ValueError` with the position of what is no text."""
     if isinstance(X, str | bytes) or getattr(X, "ndim", 1) == 0:
         raise ValueError(f"{name}: one string; pass a list of texts")
-    if isinstance(X, Mapping | Set):
-        raise ValueError(f"{name}: a {type(X).__name__}, not a list of texts; pass the texts, as X['text']")
+    if isinstance(X, Mapping | set | frozenset):
+        remedy = "list(X.values()), or pandas.DataFrame(X)" if isinstance(X, Mapping) else "sorted(X)"
+        raise ValueError(f"{name}: a {type(X).__name__} instead of a list of texts; pass {remedy}")
     if isinstance(X, pd.DataFrame):
         X = X.to_numpy(dtype=object)
     rows = X.tolist() if isinstance(X, np.ndarray | pd.Series) else list(X)
@@ -675,6 +671,13 @@ def _rows(X: Any, cells: Sequence[Any], one: str = "X", other: str = "y") -> lis
         raise ValueError(f"{one} has {len(texts)} texts, but {other} has {len(cells)} labels")
     rows = [{"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]} for text in texts]
     return [{**row, "label": cell} for row, cell in zip(rows, cells, strict=True)]
+
+
+def _refuse(unknown: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for other parameters of `fit` than its own."""
+    for name in unknown:
+        weights = "class_weight= of TextClassifier weights classes; repeat a text to weight it"
+        raise TypeError(f"fit: has no parameter {name}; {weights}")
 
 
 def _command_line(options: Mapping[str, Any], flags: Sequence[str]) -> list[str]:

@@ -156,7 +156,9 @@ def _git(*words: str) -> str | None:
     if not (ROOT / ".git").exists():
         return None  # an unpacked archive, which may be inside another repository
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(ROOT), *words], capture_output=True, text=True
+        )
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
