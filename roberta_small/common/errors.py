@@ -15,7 +15,7 @@ from types import TracebackType
 
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError: |CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 """Errors of torch if the memory of a GPU does not suffice; this package does not import torch."""
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 """Numbers of the errors of files and folders that this user cannot write."""
 SURROUNDINGS = {
     "No usable temporary directory": "no folder for temporary files can be written; set TMPDIR to one",
