@@ -16,7 +16,7 @@ from tests.support.exported_runs import train_classifier
 from tests.test_estimator import SIZES, examples
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = re.compile(r'sin6?_addr.*?"(?!127\.0\.0\.1"|::1"|::ffff:127\.0\.0\.1")')
+OUTSIDE = re.compile(r'inet_(addr\(|pton\(AF_INET6, )"(?!127\.|::1"|::ffff:127\.)')
 """In the output of strace: an address that is not of this machine."""
 
 
@@ -51,10 +51,7 @@ def check(folder, process, code=0):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "words",
-    ["predict --checkpoint RUN un", "predict --checkpoint RUN --explain un", "export onnx RUN --out a.onnx"],
-)
+@pytest.mark.parametrize("words", ["predict --checkpoint RUN un", "export onnx RUN --out a.onnx"])
 def test_a_command(tmp_path, run, words):
     check(tmp_path, started(tmp_path, *(run if word == "RUN" else word for word in words.split())))
 
@@ -63,8 +60,8 @@ def test_a_command(tmp_path, run, words):
 def test_training(tmp_path):
     texts, labels = examples()
     pd.DataFrame({"text": texts, "label": labels}).to_csv(tmp_path / "reviews.csv", index=False)
-    words = ["train", "--data", tmp_path / "reviews.csv", "--epochs", "1", "--layers", "1", "--", *SIZES]
-    check(tmp_path, started(tmp_path, *words))
+    words = ["--epochs", "1", "--layers", "1", "--seeds", "1", "--no-baselines", "--"]
+    check(tmp_path, started(tmp_path, "train", "--data", tmp_path / "reviews.csv", *words, *SIZES))
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"data", "runs"}
 
 
@@ -72,9 +69,7 @@ def test_training(tmp_path):
 def test_the_server(tmp_path, run):
     process = started(tmp_path, "serve", run, "--port", "0")
     url = process.stdout.readline().split()[0]
-    request = urllib.request.Request(
-        f"{url}/predict", b'{"text": "un"}', {"Content-Type": "application/json"}
-    )
+    request = urllib.request.Request(f"{url}predict", b'{"text": "un"}', {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as response:
         assert response.status == 200
     process.send_signal(signal.SIGINT)

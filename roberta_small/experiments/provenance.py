@@ -155,9 +155,8 @@ def _gpus() -> tuple[Gpu, ...]:
 def _git(*words: str) -> str | None:
     if not (ROOT / ".git").exists():
         return None  # an unpacked archive, which may be inside another repository
-    command = ["git", "--no-optional-locks", "-C", str(ROOT), *words]  # `git status` would write its index
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
