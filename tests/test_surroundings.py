@@ -51,7 +51,7 @@ def check(folder, process, code=0):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", ["predict --checkpoint RUN un", "export onnx RUN --out a.onnx"])
+@pytest.mark.parametrize("words", ["predict --checkpoint RUN --explain un", "export onnx RUN --out a.onnx"])
 def test_a_command(tmp_path, run, words):
     check(tmp_path, started(tmp_path, *(run if word == "RUN" else word for word in words.split())))
 
@@ -68,9 +68,11 @@ def test_training(tmp_path):
 @pytest.mark.long
 def test_the_server(tmp_path, run):
     process = started(tmp_path, "serve", run, "--port", "0")
-    url = process.stdout.readline().split()[0]
-    request = urllib.request.Request(f"{url}predict", b'{"text": "un"}', {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as response:
-        assert response.status == 200
-    process.send_signal(signal.SIGINT)
+    try:
+        url = process.stdout.readline().split()[0]
+        body, headers = b'{"text": "un"}', {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"{url}predict", body, headers)) as response:
+            assert response.status == 200
+    finally:
+        process.send_signal(signal.SIGINT)
     check(tmp_path, process)
