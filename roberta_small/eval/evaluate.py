@@ -243,8 +243,8 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[tupl
     """Place and text of each example for --errors, and the keys of the texts.
 
     The place is the line of the user's own file, or that of the text if the folder does not record it; the
-    texts of a pair have a vertical bar between them. Raises `UserError` as `DataFolder.columns`, and unless an
-    example has one class.
+    texts of a pair have a vertical bar between them. Raises `UserError` as `DataFolder.columns`, and unless
+    an example has one class.
     """
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"), run)
     data.require_examples(run.name)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.optional import needed_by
 from roberta_small.preprocess.readers.lines import read_bytes
 from roberta_small.preprocess.readers.records import DATASET
 
@@ -27,11 +28,9 @@ MERGED, HIDDEN = "merged cells, whose value is in each of their rows", "hidden r
 
 def load_parquet(path: str) -> pd.DataFrame:
     """The columns of a Parquet file."""
-    try:
+    with needed_by(f"{path}: Parquet"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise UserError(f"{path}: Parquet needs pyarrow; install it: pip install pyarrow") from None
     data = read_bytes(path)
     try:
         # `read_table`, or a Python stream, would start threads even with use_threads=False, and a process
@@ -60,12 +59,10 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     Formulas are their values. A cell that is merged over rows is in each of them. `sheet` None: the only one
     that has cells, or the only visible one of them. `attrs` has `notes` and `formats` of `tables.Loaded`.
     """
-    try:
+    with needed_by(f"{path}: a workbook"):
         import openpyxl
         from openpyxl.utils import range_boundaries
         from openpyxl.utils.escape import unescape
-    except ImportError:
-        raise UserError(f"{path}: a workbook needs openpyxl; install it: pip install openpyxl") from None
     data = read_bytes(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # of parts that are not read
@@ -160,10 +157,8 @@ def read_dataset(source: str) -> pd.DataFrame:
     its split, from 1. Raises `UserError` where the library is missing or cannot load the data set.
     """
     name, _, configuration = source.removeprefix(DATASET).partition(":")
-    try:
+    with needed_by(source):
         import datasets
-    except ImportError:
-        raise UserError(f"{source}: needs the package datasets; install it: pip install datasets") from None
     try:
         loaded = datasets.load_dataset(name, configuration or None)
     except Exception as error:  # the library raises errors of many kinds

@@ -1,0 +1,36 @@
+"""One error for packages that are not installed."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from roberta_small.common.errors import UserError
+from roberta_small.common.optional import needed_by
+
+
+def test_a_missing_and_a_broken_package_are_named_with_a_remedy(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    missing = r"rows\.parquet needs no_such_package; .*pip install no_such_package"
+    with pytest.raises(UserError, match=missing), needed_by("rows.parquet"):
+        importlib.import_module("no_such_package.inside")
+    (tmp_path / "broken_package.py").write_text("from os import nothing_of_this_name")
+    with pytest.raises(ImportError, match="nothing_of_this_name"), needed_by("it"):  # a bug, of Python's own
+        importlib.import_module("broken_package")
+    (tmp_path / "older_package.py").write_text("from broken_inside import new_name")
+    (tmp_path / "broken_inside.py").write_text("")
+    broken = r"new_name.*pip install --force-reinstall broken_inside"
+    with pytest.raises(UserError, match=broken), needed_by("it"):
+        importlib.import_module("older_package")
+
+
+def test_a_module_of_this_project_is_a_bug():
+    with pytest.raises(ModuleNotFoundError), needed_by("it"):
+        importlib.import_module("roberta_small.no_such_module")
+
+
+def test_what_libraries_report_is_switched_off_before_they_are_imported():
+    code = "import roberta_small, huggingface_hub.constants as c, os; "
+    code += "assert c.HF_HUB_DISABLE_TELEMETRY and os.environ['ORT_DISABLE_TELEMETRY'] == '1'"
+    subprocess.run([sys.executable, "-c", code], check=True)
