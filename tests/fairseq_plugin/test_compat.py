@@ -72,6 +72,15 @@ def test_the_command_prints_the_table_and_nothing_else():
     assert "| no " not in result.stdout
 
 
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("typo", 2)])
+def test_the_command_has_no_arguments(monkeypatch, capsys, word, code):
+    monkeypatch.setattr(sys, "argv", ["compat", word])
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(compat.main())
+    assert ended.value.code == code
+    assert "| " not in capsys.readouterr().out
+
+
 def assigned(tree):
     """The targets of assignments that modify an object imported from fairseq."""
     names = set()

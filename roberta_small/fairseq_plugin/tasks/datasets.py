@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,11 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS
 from roberta_small.preprocess.tokenization.encoder import kept_lengths
+
+READ_ERRORS = (OSError, EOFError, ValueError, AssertionError, LookupError, RuntimeError, OverflowError)
+READ_ERRORS += (MemoryError, struct.error)
+"""Raised by fairseq and NumPy for files that are truncated, empty or in another format."""
 
 
 def load_split(
@@ -147,6 +151,21 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator
             "running text, with a larger fraction as --valid), or add --required-batch-size-multiple 1"
         )
     return first_batch(iterator)
+
+
+def breaking_at_sentences(
+    original: Callable[..., Any], sizes: Any, break_mode: Any, *args: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Replace `TokenBlockDataset._build_slice_indices`: --sample-break-mode eos with NumPy 2.
+
+    fairseq uses a name of NumPy 1. The sizes of the blocks, their first and last sentences with the offset in
+    the first one, and their bounds in all tokens.
+    """
+    if str(break_mode) != "eos":
+        return original(sizes, break_mode, *args)
+    sizes = np.asarray(sizes, dtype=np.int64)
+    ends, index = np.cumsum(sizes), np.arange(len(sizes))
+    return sizes, np.stack([index, np.zeros_like(index), index], 1), np.stack([ends - sizes, ends], 1)
 
 
 def forking_workers(
