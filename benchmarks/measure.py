@@ -30,7 +30,7 @@ from roberta_small.common.hardware import TUNING
 
 RESULT = "{result}"
 LIMIT_SECONDS = 3600.0
-"""After which a process is stopped, unless BENCHMARK_SECONDS, which `benchmarks/gpu/check.sh` sets, differs."""
+"""After which a process is stopped; BENCHMARK_SECONDS, set by `benchmarks/gpu/check.sh`, replaces it."""
 GRACE_SECONDS = 15
 """Seconds between SIGTERM and SIGKILL: a sweep stops its trainers first."""
 

@@ -11,6 +11,7 @@ Shapes: B texts, L tokens of the longest, N tokens without padding, C width of t
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.data import (
-    BaseWrapperDataset,
-    Dictionary,
-    FairseqDataset,
-    PrependTokenDataset,
-    SortDataset,
-    data_utils,
-)
+from fairseq.data import Dictionary, FairseqDataset, ListDataset, PrependTokenDataset, SortDataset, data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
@@ -116,7 +110,7 @@ class DistillationTask(FairseqTask):
             )
         with data_utils.numpy_seed(self.cfg.seed):
             order = np.random.permutation(len(texts))
-        found = examples_of(texts, self.dictionary.pad(), {"teacher": VectorDataset(texts, vectors)})
+        found = examples_of(texts, self.dictionary.pad(), {"teacher": VectorDataset(vectors, texts.sizes)})
         key = order if self._is_train(split) else texts.sizes
         self.datasets[split] = SortDataset(found, sort_order=[key])
         return self.datasets[split]
@@ -137,31 +131,31 @@ class DistillationTask(FairseqTask):
         return TeacherVectors(Path(self.cfg.teacher_vectors), name)
 
 
-class TextBlocks(FairseqDataset):
+class Computed(ListDataset):
+    """A list whose items are computed. `ListDataset` would ask the list, and iterate over it."""
+
+    can_reuse_epoch_itr_across_epochs = True
+    ordered_indices = FairseqDataset.ordered_indices
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(self.__getitem__, range(len(self)))
+
+
+class TextBlocks(Computed):
     """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
 
     def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
         sentences = load_split(data, ".", split, dictionary)
         path = Path(data) / f"{split}.bin"
         self.tokens = np.memmap(path, sentences._index.dtype, "r")
-        sizes = np.asarray(sentences.sizes).tolist()
-        self.bounds = np.array(list(text_blocks(sizes, longest)), dtype=np.int64)
-        if not len(self.bounds):
+        bounds = np.array(list(text_blocks(np.asarray(sentences.sizes).tolist(), longest)), dtype=np.int64)
+        if not len(bounds):
             raise UserError(f"{path}: no text")
-        self.sizes = self.bounds[:, 1] - self.bounds[:, 0]
+        super().__init__(bounds, bounds[:, 1] - bounds[:, 0])
 
     def __getitem__(self, index: int) -> Tensor:
-        begin, end = self.bounds[index]
+        begin, end = self.dataset[index]
         return torch.from_numpy(self.tokens[begin:end].astype(np.int64))
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def num_tokens(self, index: int) -> int:
-        """The number of tokens of a text."""
-        return int(self.sizes[index])
-
-    size = num_tokens
 
 
 class TeacherVectors:
@@ -199,15 +193,11 @@ class TeacherVectors:
         return self.shards[shard][begin[at] : begin[at + 1]]
 
 
-class VectorDataset(BaseWrapperDataset):
-    """The vectors of texts, with their sizes; a batch is their concatenation, fp16 (N, D)."""
-
-    def __init__(self, texts: FairseqDataset, vectors: TeacherVectors) -> None:
-        super().__init__(texts)
-        self.vectors = vectors
+class VectorDataset(Computed):
+    """`TeacherVectors` as tensors; a batch is their concatenation, fp16 (N, D)."""
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(np.array(self.vectors[index]))
+        return torch.from_numpy(np.array(self.dataset[index]))
 
     def collater(self, samples: list[Tensor]) -> Tensor:
         """(N, D)."""

@@ -26,7 +26,7 @@ def test_texts_and_their_vectors_are_data_sets_of_fairseq(tmp_path):
     texts = TextBlocks(str(tmp_path), "train", dictionary, 9)
     assert [text.tolist() for text in texts] == [[5, 6, 7, 2], [8, 2]]
     vectors = [np.full((2, WIDTH), k, dtype=np.float16) for k in range(2)]
-    for dataset in (texts, VectorDataset(texts, vectors)):
+    for dataset in (texts, VectorDataset(vectors, texts.sizes)):
         assert dataset.ordered_indices().tolist() == [0, 1]
         assert [dataset.num_tokens(0), dataset.size(1), len(dataset)] == [4, 2, 2]
     assert torch.equal(dataset.collater([dataset[1], dataset[0]])[:, 0], torch.tensor([1.0, 1, 0, 0]).half())
