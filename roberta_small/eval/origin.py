@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
-from roberta_small.common.data_folder import read_report
+from roberta_small.common.data_folder import REPORT, read_report
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import ROOT
 from roberta_small.common.manifest import Manifest
@@ -188,6 +188,8 @@ class DataFolder:
     def recorded(cls, path: str | None) -> DataFolder:
         """The folder that a run or checkpoint records; the working directory if it records none."""
         found = resolve_recorded(path or ".")
+        if not (found / REPORT).is_file() and (found.parent / REPORT).is_file():  # the text/ of a data folder
+            found = found.parent
         return cls(found, read_report(found) if found.is_dir() else {})
 
     @property
@@ -225,6 +227,9 @@ class DataFolder:
         """
         from roberta_small.preprocess.dataset import TEXT
 
+        lines = self.path / f"{split}.input0"
+        if not self.report and lines.is_file():  # a folder of line files
+            return [{lines: None}]
         files = self.report.get("files", {})
         names = [name for i in (0, 1) if (name := f"{TEXT}/{split}.input{i}") in files]
         if names:
