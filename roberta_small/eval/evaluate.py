@@ -161,6 +161,9 @@ def run(args: argparse.Namespace) -> None:
         atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     excluded = f", {len(overlap.lines):,} excluded because they are in train" if overlap else ""
     baseline = f"\nmajority class: {majority['class']}, {majority['accuracy']:.2f} %" if majority else ""
+    if not labels.kind.has_classes:
+        targets_N = evaluated[0].targets[kept_N]
+        baseline = f"\nalways the mean, {targets_N.mean():.4g}: RMSE {targets_N.std():.4g}"
     print(f"{args.split}: {report['examples']:,} examples{excluded}{baseline}\n")
     print(tables(groups, conventions(args.draws, labels.kind.name)), end="")
 

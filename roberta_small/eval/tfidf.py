@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.data_folder import REPORT
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
+from roberta_small.common.label_kinds import Labels, Targets
 from roberta_small.eval.base import Examples, Model
 from roberta_small.eval.error_analysis import read_texts
 from roberta_small.eval.origin import DataFolder, OptionalPath
@@ -190,14 +189,13 @@ class TfidfModel(Model):
 
     def examples(self, split: str, data: OptionalPath = None) -> Examples:
         """The texts of a split of `data`, by default the training data; `UserError` if they do not fit."""
-        folder, kind = self.data if data is None else DataFolder.given(data), self.labels.kind
-        texts = read_texts(folder, split)
-        if kind_of_report(folder.report, folder.path / REPORT) is not kind or folder.pairs:
-            raise UserError(f"{folder.path}: not texts with labels of the kind {kind.name}; pass --data")
-        text_path = next(iter(folder.texts(split)[0]))
+        folder = self.data if data is None else DataFolder.given(data)
+        texts, text_path = read_texts(folder, split), next(iter(folder.texts(split)[0]))
         path = text_path.with_suffix(".label")
-        lines = label_lines(str(path), kind)
+        lines = label_lines(str(path), self.labels.kind)
         check_line_counts(str(text_path), len(texts), str(path), len(lines))
+        if folder.pairs:
+            raise UserError(f"{folder.path}: sentence pairs; the run has single texts")
         targets = label_targets(lines, self.labels, path)
         return Examples(self.text_input.encode(texts).rows, targets, self.classes)
 

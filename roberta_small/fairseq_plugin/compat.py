@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from roberta_small.common.cli import Parser
-from roberta_small.common.errors import report_errors
 from roberta_small.common.install_fairseq import CHANGES, VERSION
 from roberta_small.common.tables import markdown
 
@@ -185,13 +183,6 @@ def table() -> str:
     return f"{markdown(columns, rows, 'l')}\n{note}"
 
 
-@report_errors
-def main() -> None:
-    """Print the table."""
-    name = "python -m roberta_small.fairseq_plugin.compat"
-    Parser(prog=name, description="List what the plugin replaces in fairseq, with the reasons.").parse_args()
-    print(table())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    Parser(description="List what the plugin replaces in fairseq, with the reasons.").parse_args()
+    print(table())

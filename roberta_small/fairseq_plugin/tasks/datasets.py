@@ -152,10 +152,9 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator
 def breaking_at_sentences(
     original: Callable[..., Any], sizes: Any, break_mode: Any, *args: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Replace `TokenBlockDataset._build_slice_indices`: --sample-break-mode eos with NumPy 2.
+    """Replace `TokenBlockDataset._build_slice_indices`: eos as --sample-break-mode needs a name of NumPy 1.
 
-    fairseq uses a name of NumPy 1. The sizes of the blocks, their first and last sentences with the offset in
-    the first one, and their bounds in all tokens.
+    The sizes of blocks; first sentence, offset in it and last sentence; and the bounds in all tokens.
     """
     if str(break_mode) != "eos":
         return original(sizes, break_mode, *args)

@@ -172,7 +172,8 @@ class Tfidf(Method):
 
     def sweep(self, settings: TfidfSettings, data: Path) -> Sweep:
         """The one run; the files are read once to find what is wrong with them."""
-        kind = read_folder(data)[1].kind
+        labels = read_folder(data)[1]
+        kind = labels.kind
         run = run_below(settings.out, self.name, INIT, SEED)
         recipe, words = RECIPE.replace(inputs.subset_flags(data.parent)), settings.features.words()
         # Not recorded: version 1, which counted occurrences, had no such flag.
@@ -191,6 +192,7 @@ class Tfidf(Method):
             trainings=(Training(run, recipe, tuple(flags), identity),),
             recipe=recipe,
             out=settings.out,
+            majorities=inputs.majorities(data.parent, recipe.valid_subsets, labels.classes, recipe.metric),
             notes=() if settings.source is None else tuple(soft_labels_note(data.parent, used=False)),
             packages=PACKAGES,
         )
