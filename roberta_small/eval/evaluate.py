@@ -203,8 +203,7 @@ def predict(
     evaluated: list[SplitPredictions] = []
     printed: set[Precision | None] = set()
     for run in runs:
-        of_networks = run.checkpoint.name != TFIDF or len(runs) == 1
-        model = open_model(run, **(options if of_networks else {}))
+        model = open_model(run, **({} if run.checkpoint.name == TFIDF and len(runs) > 1 else options))
         examples = model.examples(split, data)
         print_precisions({model.precision} - printed)
         printed.add(model.precision)

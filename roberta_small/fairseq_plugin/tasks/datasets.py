@@ -149,9 +149,7 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator
     return first_batch(iterator)
 
 
-def breaking_at_sentences(
-    original: Callable[..., Any], sizes: Any, break_mode: Any, *args: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def breaking_at_sentences(original: Callable[..., Any], sizes: Any, break_mode: Any, *args: Any) -> Any:
     """Replace `TokenBlockDataset._build_slice_indices`: eos as --sample-break-mode needs a name of NumPy 1.
 
     The sizes of blocks; first sentence, offset in it and last sentence; and the bounds in all tokens.

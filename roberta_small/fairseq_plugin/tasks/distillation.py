@@ -11,14 +11,13 @@ Shapes: B texts, L tokens of the longest, N tokens without padding, C width of t
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.data import Dictionary, FairseqDataset, ListDataset, PrependTokenDataset, SortDataset, data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
@@ -32,6 +31,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.datasets import examples_of, load_split
+from roberta_small.fairseq_plugin.tasks.objectives import SummedCriterion
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess.indexed import text_blocks
 
@@ -137,7 +137,7 @@ class Computed(ListDataset):
     can_reuse_epoch_itr_across_epochs = True
     ordered_indices = FairseqDataset.ordered_indices
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Any:
         return map(self.__getitem__, range(len(self)))
 
 
@@ -220,7 +220,7 @@ def check_text_weight(weight: float) -> None:
 
 
 @register_criterion("distillation", dataclass=DistillationCriterionConfig)
-class DistillationCriterion(FairseqCriterion):
+class DistillationCriterion(SummedCriterion):
     """Mean squared error of standardized vectors, after a linear projection of the student's.
 
     The projection belongs to the criterion: it is trained and resumed with the model, but not part of it.
@@ -276,11 +276,6 @@ class DistillationCriterion(FairseqCriterion):
             found = [float(log[name]) for log in logging_outputs if name in log]
             if found:
                 metrics.log_scalar(name, sum(found) / count, count, round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """True: all logging outputs are numbers, which fairseq can sum over workers."""
-        return True
 
 
 def squared_error(ours_ND: Tensor, theirs_ND: Tensor) -> Tensor:
