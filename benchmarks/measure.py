@@ -30,7 +30,7 @@ from roberta_small.common.hardware import TUNING
 
 RESULT = "{result}"
 LIMIT_SECONDS = 3600.0
-"""After which a process is stopped."""
+"""After which a process is stopped; BENCHMARK_SECONDS, set by `benchmarks/gpu/check.sh`, replaces it."""
 GRACE_SECONDS = 15
 """Seconds between SIGTERM and SIGKILL: a sweep stops its trainers first."""
 
@@ -118,6 +118,7 @@ def execute(contender: Contender, settings: Settings, title: str) -> dict[str, A
     reports. Raises `UserError` if it fails or takes longer than `LIMIT_SECONDS`. Its output goes to a file
     named after `title` in logs/.
     """
+    limit = float(os.environ.get("BENCHMARK_SECONDS", LIMIT_SECONDS))
     result = settings.scratch / "result.json"
     result.unlink(missing_ok=True)
     command = [str(result) if word == RESULT else word for word in contender.command]
@@ -128,9 +129,9 @@ def execute(contender: Contender, settings: Settings, title: str) -> dict[str, A
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
         environment = plain | visible | dict(contender.environment)
-        code, wall, peak = run_bounded(command, environment, output, LIMIT_SECONDS)
+        code, wall, peak = run_bounded(command, environment, output, limit)
     if code is None:
-        raise UserError(f"gave up after {LIMIT_SECONDS:.0f} s (see {shown_path(log)})")
+        raise UserError(f"gave up after {limit:.0f} s (see {shown_path(log)})")
     if code == -signal.SIGKILL:
         raise UserError(f"killed, usually because memory was exhausted (see {shown_path(log)})")
     if code:

@@ -36,7 +36,7 @@ def page_data(
 ) -> dict[str, Any]:
     """The content of the page for R runs, N examples and K classes; `UserError` if a text is missing.
 
-    `lines_N` are the indices of the examples in `texts`, which are those of `read_texts`.
+    `lines_N` are the indices of the examples in `texts`, one for each line of the split.
     """
     if lines_N[-1] >= len(texts):
         raise UserError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,11 @@ from roberta_small.common.data_folder import NOTIONS, REPORT, WRITE_AGAIN, Overl
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, read_object, sha256
 from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
-from roberta_small.common.run import THRESHOLDS, write_thresholds
+from roberta_small.common.run import TFIDF, THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
 from roberta_small.eval.model import open_model
 from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
-from roberta_small.eval.origin import DataFolder, RunCheckpoint, check_distinct, find_runs
+from roberta_small.eval.origin import MODELS, DataFolder, RunCheckpoint, check_distinct, find_runs
 from roberta_small.eval.precision import Precision, print_precisions
 
 if TYPE_CHECKING:
@@ -167,6 +167,9 @@ def run(args: argparse.Namespace) -> None:
         atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     excluded = f", {len(overlap.lines):,} excluded because they are in train" if overlap else ""
     baseline = f"\nmajority class: {majority['class']}, {majority['accuracy']:.2f} %" if majority else ""
+    if not labels.kind.has_classes:
+        targets_N = evaluated[0].targets[kept_N]
+        baseline = f"\nalways the mean, {targets_N.mean():.4g}: RMSE {targets_N.std():.4g}"
     print(f"{args.split}: {report['examples']:,} examples{excluded}{baseline}\n")
     print(tables(groups, conventions(args.draws, labels.kind.name)), end="")
 
@@ -185,7 +188,7 @@ def _runs(args: argparse.Namespace) -> list[RunCheckpoint]:
         if names := [name for name, value in given.items() if value]:
             raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")
         return find_runs(args.checkpoint, [predictions.file_name(args.split)])
-    runs = find_runs(args.checkpoint)
+    runs = find_runs(args.checkpoint, MODELS)
     folder, count = Counter(run.folder for run in runs).most_common(1)[0]
     if args.write_predictions and count > 1:
         raise UserError(
@@ -197,7 +200,7 @@ def _runs(args: argparse.Namespace) -> list[RunCheckpoint]:
 
 
 def predict(
-    runs: Iterable[RunCheckpoint], split: str, data: str | None, *, write: bool, **options: Any
+    runs: Sequence[RunCheckpoint], split: str, data: str | None, *, write: bool, **options: Any
 ) -> list[SplitPredictions]:
     """Predict a split of `data`, or of the training data, with each checkpoint; prints their precision.
 
@@ -207,7 +210,7 @@ def predict(
     evaluated: list[SplitPredictions] = []
     printed: set[Precision | None] = set()
     for run in runs:
-        model = open_model(run, **options)
+        model = open_model(run, **({} if run.checkpoint.name == TFIDF and len(runs) > 1 else options))
         examples = model.examples(split, data)
         print_precisions({model.precision} - printed)
         printed.add(model.precision)

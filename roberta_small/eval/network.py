@@ -35,7 +35,8 @@ from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
 from roberta_small.common.hardware import sizes_of
-from roberta_small.common.label_kinds import LabelKind, Scaling, Targets
+from roberta_small.common.label_kinds import LabelKind, Scaling
+from roberta_small.eval.base import Examples
 from roberta_small.eval.precision import BF16, FP32, INT8
 from roberta_small.eval.texts import Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import (
@@ -404,17 +405,6 @@ def without_initialization() -> Iterator[None]:
     """Leave the parameters of new models as they are in memory, to be replaced by those of a checkpoint."""
     with torch.random.fork_rng(devices=[]), _WithoutInitialization():
         yield
-
-
-@dataclass(frozen=True)
-class Examples:
-    """The examples of a split, in the order of its text."""
-
-    rows: list[Ids]
-    labels: Targets
-    """As in `common.label_kinds`; classes are numbered as in `classes`."""
-    classes: list[str]
-    """In the order of the checkpoint's logits; empty for regression."""
 
 
 def text_dictionary(path: Path) -> Dictionary:

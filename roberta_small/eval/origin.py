@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
-from roberta_small.common.data_folder import read_report
+from roberta_small.common.data_folder import REPORT, read_report
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import ROOT, sha256
 from roberta_small.common.manifest import Manifest
@@ -177,6 +177,12 @@ def _find(path: Path, names: Sequence[str]) -> list[RunCheckpoint]:
     return finished
 
 
+def _of_report(folder: Path) -> Path:
+    """The data folder of a folder, which may be its text/."""
+    text = not (folder / REPORT).is_file() and (folder.parent / REPORT).is_file()
+    return folder.parent if text else folder
+
+
 @dataclass(frozen=True)
 class DataFolder:
     """A binarized data folder, which may no longer exist."""
@@ -213,7 +219,9 @@ class DataFolder:
         for place in dict.fromkeys([usual, *(folder / (path or ".") for folder in above)]):
             files = [(place / name, digest) for name, digest in known.items()]
             if place.is_dir() and all(file.is_file() and sha256(file) == digest for file, digest in files):
-                return cls(place, read_report(place))
+                found = _of_report(place)
+                return cls(found, read_report(found))
+        usual = _of_report(usual)
         return cls(usual, read_report(usual) if usual.is_dir() else {}, changed=usual.is_dir())
 
     @property
@@ -257,6 +265,9 @@ class DataFolder:
         """
         from roberta_small.preprocess.dataset import TEXT
 
+        lines = self.path / f"{split}.input0"
+        if not self.report and lines.is_file():  # a folder of line files
+            return [{lines: None}]
         files = self.report.get("files", {})
         names = [name for i in (0, 1) if (name := f"{TEXT}/{split}.input{i}") in files]
         if names:

@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.common.label_kinds import Labels
-from roberta_small.eval.base import Model
+from roberta_small.common.label_kinds import Labels, Targets
+from roberta_small.eval.base import Examples, Model
+from roberta_small.eval.origin import DataFolder, OptionalPath
 from roberta_small.eval.texts import Ids, InputFormat
 from roberta_small.preprocess.dictionary import EOS, SPECIALS, UNK, Dictionary
+from roberta_small.preprocess.label_cells import label_lines
+from roberta_small.preprocess.labels import check_line_counts, classes_in
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenization.encoder import Encoded
 
@@ -32,6 +35,15 @@ if TYPE_CHECKING:
     from roberta_small.eval.network import Checkpoint
 
 AGAIN = "train the run again"
+WORDS = r"(?u)\b\w\w+\b"
+"""scikit-learn's words."""
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan; Burmese; Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Chinese characters
+)
+TOKENS = rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}"
+"""The same, but every character of a script without spaces between words is a token of its own."""
 LEAST = np.finfo(np.float64).tiny
 """Divisor of a text without a known n-gram."""
 
@@ -54,6 +66,8 @@ class Tfidf:
     """Minimum and maximum number of words of an n-gram."""
     sublinear: bool
     """Whether n occurrences count as 1 + log(n)."""
+    pattern: str
+    """What is a word."""
     labels: Labels | None = None
     """What the logits mean; None for one of `classes`."""
 
@@ -72,6 +86,7 @@ class Tfidf:
             "bias": self.bias,
             "sizes": np.array(self.sizes),
             "sublinear": np.array(self.sublinear),
+            "pattern": np.array(self.pattern),
         }
         if self.labels is not None:
             arrays["labels"] = _bytes(json.dumps(self.labels.record()))
@@ -95,6 +110,7 @@ class Tfidf:
                     classes=_lines(found["classes"]),
                     sizes=(smallest, largest),
                     sublinear=bool(found["sublinear"]),
+                    pattern=str(found["pattern"]) if "pattern" in found else WORDS,  # of version 1
                     labels=labels,
                 )
         except FileNotFoundError:
@@ -131,7 +147,7 @@ class WordNgrams:
         for ngram in model.ngrams:
             self.dictionary.append(ngram, 1)
         self.normalize_apostrophes = False
-        self._analyze = TfidfVectorizer(ngram_range=model.sizes).build_analyzer()
+        self._analyze = TfidfVectorizer(ngram_range=model.sizes, token_pattern=model.pattern).build_analyzer()
 
     def __call__(self, block: Block) -> Encoded:
         """Encode one block of lines."""
@@ -154,7 +170,7 @@ class TfidfModel(Model):
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """There is none."""
-        raise UserError(f"{self.run.checkpoint}: a TF-IDF classifier, which only predict and serve read")
+        raise UserError(f"{self.run.checkpoint}: a TF-IDF classifier; use predict, evaluate or serve")
 
     @cached_property
     def precision(self) -> None:
@@ -171,6 +187,18 @@ class TfidfModel(Model):
         """It classifies single texts."""
         return False
 
+    def examples(self, split: str, data: OptionalPath = None) -> Examples:
+        """The texts of a split of `data`, by default the training data; `UserError` if they do not fit."""
+        folder = self.data if data is None else DataFolder.given(data)
+        texts, text_path = folder.columns(split)[0], next(iter(folder.texts(split)[0]))
+        path = text_path.with_suffix(".label")
+        lines = label_lines(str(path), self.labels.kind)
+        check_line_counts(str(text_path), len(texts), str(path), len(lines))
+        if folder.pairs:
+            raise UserError(f"{folder.path}: sentence pairs; the run has single texts")
+        targets = label_targets(lines, self.labels, path)
+        return Examples(self.text_input.encode(texts).rows, targets, self.classes)
+
     @cached_property
     def encoder(self) -> WordNgrams:  # type: ignore[override]  # another text encoder
         """The n-grams of a text."""
@@ -185,6 +213,23 @@ class TfidfModel(Model):
     def network(self) -> Tfidf:
         """The linear classifier."""
         return Tfidf.read(self.run.checkpoint)
+
+
+def label_targets(lines: Sequence[str], labels: Labels, path: Path) -> Targets:
+    """The targets of lines of labels, as in `common.label_kinds`; `UserError` for a class not in `labels`."""
+    if not labels.kind.has_classes:
+        return np.array([float(line) for line in lines])
+    index = {name: number for number, name in enumerate(labels.classes)}
+    targets_NK = np.zeros((len(lines), len(index)), dtype=bool)
+    for row, line in enumerate(lines):
+        for name in classes_in(line, labels.kind):
+            if name not in index:
+                raise UserError(
+                    f"{path}, line {row + 1}: class '{name}' does not occur in the training data, which have "
+                    f"{', '.join(index)}"
+                )
+            targets_NK[row, index[name]] = True
+    return targets_NK.argmax(axis=1) if labels.kind.exclusive else targets_NK
 
 
 def _bytes(text: str) -> NDArray[np.uint8]:

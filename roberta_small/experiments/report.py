@@ -150,14 +150,14 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
     if not groups:
         return False
     metric, subsets = groups[0].metric, list(groups[0].scores)
-    majorities = sweep.majorities if metric == "accuracy" else {}
+    majorities = {subset: one for subset, one in sweep.majorities.items() if one.metric == metric}
 
     def cell(subset: str, value: float | None) -> str:
         if value is None:
             return "-"
-        if (size := majorities.get(subset)) is None:
+        if (one := majorities.get(subset)) is None or metric == "rmse":
             return number(value, metric)
-        low, high = (number(100 * bound, metric) for bound in wilson_interval(value / 100, size.examples))
+        low, high = (number(bound, metric) for bound in _interval(value, one))
         return f"{number(value, metric)} [{low}, {high}]"
 
     rows = [
@@ -168,8 +168,9 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
         for group in groups
     ]  # fmt: skip
     if majorities:
-        shown = [number(majorities[subset].percent, metric) for subset in subsets]
-        rows.append(["majority class", "-", "-", *shown, "-"])
+        shown = [number(majorities[subset].value, metric) for subset in subsets]
+        name = "majority class" if metric == "accuracy" else majorities[subsets[0]].name
+        rows.append([name, "-", "-", *shown, "-"])
     sizes = ", ".join(f"{subset}: {majorities[subset].examples:,}" for subset in subsets if majorities)
     intervals = f" with 95 % intervals ({sizes} examples)" if sizes else ""
     print(f"\nAll methods, mean {metric} over the seeds{intervals}:")
@@ -211,23 +212,34 @@ def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, columns: Sequ
     print(table([*heading[:-1], "seeds", *columns], rows))
 
 
+def _interval(value: float, one: inputs.Majority) -> tuple[float, ...]:
+    """The 95 % interval of an accuracy (Wilson's) or a correlation (Fisher's)."""
+    if one.metric == "accuracy":
+        return tuple(100 * bound for bound in wilson_interval(value / 100, one.examples))
+    z, half = math.atanh(max(-0.9999, min(value, 0.9999))), 1.96 / math.sqrt(max(one.examples - 3, 0.01))
+    return math.tanh(z - half), math.tanh(z + half)
+
+
 def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
-    """Warn of runs that are no better than always predicting the majority class."""
+    """Warn of runs that are no better than always predicting the majority class, or the mean."""
     subset = sweep.recipe.valid_subsets[0]
-    majority = sweep.majorities.get(subset)
-    if majority is None or sweep.recipe.metric != "accuracy":
+    one = sweep.majorities.get(subset)
+    if one is None or sweep.recipe.metric != one.metric:
         return
-    useless = [
-        run.label
-        for run, progress in finished.items()
-        if progress.best is not None and progress.best <= majority.percent + ROUNDING
-    ]
-    if useless:
+    useless = {
+        "accuracy": lambda value: value <= one.value + ROUNDING,
+        "pearson": lambda value: _interval(value, one)[0] <= 0,
+        "rmse": lambda value: value >= one.value,
+    }[one.metric]
+    if found := [run.label for run, made in finished.items() if made.best is not None and useless(made.best)]:
+        what, rare = f"the {one.name}", ""
+        if one.metric == "accuracy":
+            what = f"'{one.name}'"
+            rare = ", and for rare classes add -- --class-weights balanced --best-checkpoint-metric macro_f1"
         print(
-            f"\nwarning: {enumerate_some(useless)}: no better than always predicting '{majority.name}', "
-            f"which gives {majority.percent:.2f} on {subset}; train longer or with a higher rate "
-            "(--epochs N --lr R), and for rare classes add -- --class-weights balanced "
-            "--best-checkpoint-metric macro_f1"
+            f"\nwarning: {enumerate_some(found)}: no better than always predicting {what}, which gives "
+            f"{number(one.value, one.metric)} on {subset} ({one.examples:,} examples); train longer or "
+            f"with a higher rate (--epochs N --lr R){rare}"
         )
 
 

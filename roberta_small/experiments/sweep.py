@@ -163,7 +163,7 @@ def classifiers(
         for seed in settings.seeds:
             run = run_below(settings.out, arm, init, seed, paths[init])
             trainings.append(Training(run, own, flags, identity, tuple(added)))
-    majorities = inputs.majorities(data, recipe.valid_subsets, classes)
+    majorities = inputs.majorities(data, recipe.valid_subsets, classes, recipe.metric)
     notes += tuple(f"{init}: {found.note}" for init, found in initial.items() if found and found.note)
     uses_soft = plugin and recipe.value("--criterion") == CRITERION
     of_fits = [(note, arm) for (arm, _), one in zip(fitted, fits, strict=True) for note in one.notes]
@@ -220,10 +220,11 @@ def _where(notes: Sequence[tuple[str, str]], places: int, separator: str) -> lis
 
 def _majority_note(majorities: Mapping[str, inputs.Majority]) -> list[str]:
     """What a classifier reaches without reading the text, for the plan."""
-    names = {one.name for one in majorities.values()}
+    names = {one.name for one in majorities.values() if one.metric == "accuracy"}
     parts = [
-        f"{one.percent:.2f} % of {subset}" + (f" ({one.name})" if len(names) > 1 else "")
+        f"{one.value:.2f} % of {subset}" + (f" ({one.name})" if len(names) > 1 else "")
         for subset, one in majorities.items()
+        if names
     ]
     heading = f"majority class: {names.pop()}, " if len(names) == 1 else "majority classes: "
     return [heading + ", ".join(parts)] if parts else []

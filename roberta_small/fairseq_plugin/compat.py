@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from roberta_small.common.cli import Parser
 from roberta_small.common.install_fairseq import CHANGES, VERSION
 from roberta_small.common.tables import markdown
 
@@ -70,6 +71,7 @@ PATCHES = (
     Patch("fairseq.trainer.Trainer.__init__", "training.settings:checking_settings"),
     Patch("fairseq.trainer.Trainer.__init__", "training.settings:remembering_settings"),
     Patch("fairseq.data.data_utils.load_indexed_dataset", "tasks.datasets:verifying_checksums"),
+    Patch("fairseq.data.TokenBlockDataset._build_slice_indices", "tasks.datasets:breaking_at_sentences"),
     Patch("fairseq.data.iterators.EpochBatchIterator.first_batch", "tasks.datasets:requiring_batches"),
     Patch("fairseq.data.iterators.EpochBatchIterator.__init__", "tasks.datasets:forking_workers"),
     Patch("fairseq.tasks.FairseqTask.get_batch_iterator", "tasks.batches:describing_batches"),
@@ -107,7 +109,8 @@ def install() -> None:
         if isinstance(owner, dict):
             owner[name] = replacement
         else:
-            setattr(owner, name, property(replacement) if isinstance(current, property) else replacement)
+            wrap = type(current) if isinstance(current, property | staticmethod) else lambda found: found
+            setattr(owner, name, wrap(replacement))
 
 
 def calling(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,11 +131,11 @@ def stored(owner: Any, name: str) -> Any:
 
 
 def function_of(value: Any) -> Callable[..., Any]:
-    """The getter of a property; any other value itself."""
+    """The getter of a property, the function of a static method; any other value itself."""
     if isinstance(value, property):
         assert value.fget is not None
         return value.fget
-    return value
+    return value.__func__ if isinstance(value, staticmethod) else value
 
 
 def is_installed(patch: Patch, function: Callable[..., Any]) -> bool:
@@ -181,4 +184,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
+    Parser(description="List what the plugin replaces in fairseq, with the reasons.").parse_args()
     print(table())

@@ -1,6 +1,7 @@
 import hashlib
 import json
 
+import numpy as np
 import pytest
 
 from roberta_small.common.errors import UserError
@@ -49,8 +50,21 @@ def test_the_majority_class_of_each_subset(tmp_path):
     for subset, one in found.items():
         labels = (tmp_path / f"data/text/{subset}.label").read_text().split()
         assert one.name == "neg"
-        assert one.percent == pytest.approx(100 * labels.count("neg") / len(labels))
+        assert one.value == pytest.approx(100 * labels.count("neg") / len(labels))
     assert list(found) == ["valid", "test"]
+
+
+def test_the_mean_of_each_subset(tmp_path):
+    write_csv(tmp_path / "a.csv", [(f"review {i}", 1 + i**0.5) for i in range(40)])
+    words = ["--task", "regression", "--valid", "9", "--out", str(tmp_path / "data")]
+    assert preprocess(["prepare", str(tmp_path / "a.csv"), *words]) == 0
+    train, valid = (np.loadtxt(tmp_path / f"data/text/{name}.label") for name in ("train", "valid"))
+    rmse = ((valid - train.mean()) ** 2).mean() ** 0.5
+    for metric, value in (("rmse", rmse), ("pearson", 0)):
+        found = inputs.majorities(tmp_path / "data", ["valid", "missing"], [], metric)
+        name = f"mean {train.mean():.4g}"
+        assert found == {"valid": inputs.Majority(name, pytest.approx(value), 9, metric)}
+    assert inputs.majorities(tmp_path / "data", ["valid"], [], "loss") == {}
 
 
 @pytest.mark.parametrize(

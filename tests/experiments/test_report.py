@@ -1,3 +1,5 @@
+import pytest
+
 from roberta_small.common.run import Run, State
 from roberta_small.experiments import report
 from roberta_small.experiments.inputs.files import Majority
@@ -43,16 +45,22 @@ def test_means_are_of_the_finished_runs(tmp_path, capsys):
     assert row == ["random", "2", "0.2000", "±", "0.1414", "0.4000", "±", "0.2828"]
 
 
-def test_runs_that_predict_only_the_majority_class_are_named(tmp_path, capsys):
-    majorities = {"valid": Majority("neg", 98.0, 100), "test": Majority("neg", 97.5, 200)}
-    ended_runs = ended(tmp_path, "accuracy", [98.0, 98.5, 50], out=tmp_path / "runs", majorities=majorities)
+@pytest.mark.parametrize(
+    ("one", "shown", "values"),
+    [
+        (Majority("neg", 98.0, 100), "'neg', which gives 98.00", [98.0, 98.5, 50]),
+        (Majority("mean 3", 0.0, 100, "pearson"), "mean 3, which gives 0.0000", [0.19, 0.21, -0.5]),
+        (Majority("mean 3", 2.5, 100, "rmse"), "mean 3, which gives 2.5", [2.5, 2.4, 3]),
+    ],
+)
+def test_runs_no_better_than_a_constant_are_named(tmp_path, capsys, one, shown, values):
+    ended_runs = ended(tmp_path, one.metric, values, out=tmp_path / "runs", majorities={"valid": one})
     assert report.summary(*ended_runs) == 0
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert "seed1" in warning
     assert "seed2" not in warning
     assert "seed3" in warning
-    assert "'neg'" in warning
-    assert "98.00" in warning
+    assert shown in warning
 
 
 def test_tail_shortens_long_lines_and_selects_an_error_message(tmp_path):

@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import fairseq
 import pytest
 from fairseq.data import data_utils
 
+from roberta_small.common.errors import UsageError
 from roberta_small.fairseq_plugin import compat
 
 PACKAGE = Path(compat.__file__).parent
@@ -70,6 +72,14 @@ def test_the_command_prints_the_table_and_nothing_else():
     assert result.stderr == ""
     assert all(patch.target in result.stdout for patch in compat.PATCHES)
     assert "| no " not in result.stdout
+
+
+@pytest.mark.parametrize(("word", "error"), [("--help", SystemExit), ("typo", UsageError)])
+def test_the_command_has_no_arguments(monkeypatch, capsys, word, error):
+    monkeypatch.setattr(sys, "argv", ["compat", word])
+    with pytest.raises(error):
+        runpy.run_path(compat.__file__, run_name="__main__")
+    assert "| " not in capsys.readouterr().out
 
 
 def assigned(tree):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import SHIPPED, read_lines, sha256, shown_path
-from roberta_small.common.label_kinds import KINDS, REGRESSION, LabelKind, kind_of_report
+from roberta_small.common.label_kinds import KINDS, REGRESSION, SCALING, LabelKind, Scaling, kind_of_report
 from roberta_small.common.run import find_checkpoint
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 from roberta_small.preprocess.options import NO_TEST
@@ -124,26 +125,38 @@ def class_names(dictionary: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Majority:
-    """The most frequent class of a split: what a classifier reaches that always predicts it."""
+    """What a model reaches that always predicts the most frequent class of a split, or the mean of train."""
 
     name: str
-    percent: float
+    value: float
+    """Of the metric."""
     examples: int
     """Of the split."""
+    metric: str = "accuracy"
 
 
-def majorities(data: Path, subsets: Sequence[str], classes: Sequence[str]) -> dict[str, Majority]:
-    """The majority class of each subset of a data folder whose labels can be counted; of no other kind."""
+def majorities(
+    data: Path, subsets: Sequence[str], classes: Sequence[str], metric: str = "accuracy"
+) -> dict[str, Majority]:
+    """The majority class, or the mean, of each subset of a data folder whose labels can be read.
+
+    Empty for multi-label data, and for numbers if the metric is another one than those below.
+    """
     found: dict[str, Majority] = {}
-    if not label_kind(data).exclusive:
-        return found
+    kind = label_kind(data)
     for subset in subsets:
-        with contextlib.suppress(UserError):  # another index format, or a mistake that is reported later
-            counts_K = label_counts(data, subset, len(classes))
-            most = int(counts_K.argmax())
-            found[subset] = Majority(
-                classes[most], 100 * float(counts_K[most] / counts_K.sum()), int(counts_K.sum())
-            )
+        # Another index format, or a mistake that is reported later.
+        with contextlib.suppress(UserError, OSError, ValueError):
+            if kind.exclusive:
+                counts_K = label_counts(data, subset, len(classes))
+                most, total = int(counts_K.argmax()), int(counts_K.sum())
+                found[subset] = Majority(classes[most], 100 * float(counts_K[most] / total), total)
+            elif metric in ("pearson", "rmse"):
+                mean = Scaling.from_record(read_report(data).get(SCALING), data).mean
+                values = [float(line) for line in read_lines(data / f"label/{subset}.label")]
+                rmse = math.dist(values, [mean] * len(values)) / math.sqrt(len(values))
+                value = rmse if metric == "rmse" else 0.0
+                found[subset] = Majority(f"mean {mean:.4g}", value, len(values), metric)
     return found
 
 

@@ -40,7 +40,12 @@ def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
 
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """A dropout mask for `keep`, int16 of `shape`, all bits set or none, and the factor of what is kept."""
+    """A dropout mask for `keep`, int16 of `shape`, all bits set or none, and the factor of what is kept.
+
+    Raises `ValueError` if p is not a probability.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout: {p} is not a probability")
     kept = DROPOUT_LEVELS - round(p * DROPOUT_LEVELS)
     if kept == 0:
         return torch.zeros(shape, dtype=torch.int16), 0.0

@@ -32,10 +32,13 @@ def describing_batches(
 ) -> EpochBatchIterator:
     """Replace `FairseqTask.get_batch_iterator`: a GPU would wait for what batches bring with them.
 
-    Batches padded on the right come from a `Collater`.
+    Batches padded on the right come from a `Collater`. Validation is over all blocks: fairseq would drop the
+    last ones if their number is not a multiple of --required-batch-size-multiple, 8 by default.
     """
-    iterator = original(task, *args, **kwargs)
     right = getattr(task, "pads_right", False) or isinstance(task, FAIRSEQS)
+    if right and "grouped_shuffling" not in kwargs:  # which the trainer passes for training data only
+        kwargs["required_batch_size_multiple"] = 1
+    iterator = original(task, *args, **kwargs)
     if right and not isinstance(iterator.collate_fn, Collater):
         iterator.collate_fn = Collater(iterator.collate_fn, task.source_dictionary.pad())
     return iterator

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
@@ -31,7 +31,12 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import REGRESSION, Labels
 from roberta_small.common.metrics import logged
 from roberta_small.fairseq_plugin.tasks.batches import host_targets, known_packing
-from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss, weight_of
+from roberta_small.fairseq_plugin.tasks.objectives import (
+    OBJECTIVES,
+    SummedCriterion,
+    training_loss,
+    weight_of,
+)
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -62,7 +67,7 @@ class SentenceClassificationCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("sentence_classification", dataclass=SentenceClassificationCriterionConfig)
-class SentenceClassificationCriterion(FairseqCriterion):
+class SentenceClassificationCriterion(SummedCriterion):
     """The loss of the task's kind of labels, summed over the sentences of a batch.
 
     Raises `UserError` for an impossible --label-smoothing; `prepare` checks --class-weights.
@@ -167,11 +172,6 @@ class SentenceClassificationCriterion(FairseqCriterion):
                         metric.from_statistics(statistics(meters, kind))
                     ),
                 )
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """True: all logging outputs are numbers or tensors of them, which fairseq can sum over workers."""
-        return True
 
 
 def checked_smoothing(value: float) -> float:

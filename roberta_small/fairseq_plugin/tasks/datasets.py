@@ -56,7 +56,7 @@ def load_split(
     if is_index(Path(f"{prefix}.idx")):
         if Path(f"{prefix}.bin").stat().st_size == 0:
             raise UserError(f"{prefix}.bin: no sentences; {WRITE_AGAIN}")
-        with contextlib.suppress(*READ_ERRORS):
+        with contextlib.suppress(*{*READ_ERRORS} - {TypeError, AttributeError}):  # these would be ours
             dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=combine)
     if dataset is None:
         raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {WRITE_AGAIN}")
@@ -147,6 +147,18 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any], iterator
             "running text, with a larger fraction as --valid), or add --required-batch-size-multiple 1"
         )
     return first_batch(iterator)
+
+
+def breaking_at_sentences(original: Callable[..., Any], sizes: Any, break_mode: Any, *args: Any) -> Any:
+    """Replace `TokenBlockDataset._build_slice_indices`: eos as --sample-break-mode needs a name of NumPy 1.
+
+    The sizes of blocks; first sentence, offset in it and last sentence; and the bounds in all tokens.
+    """
+    if str(break_mode) != "eos":
+        return original(sizes, break_mode, *args)
+    sizes = np.asarray(sizes, dtype=np.int64)
+    ends, index = np.cumsum(sizes), np.arange(len(sizes))
+    return sizes, np.stack([index, np.zeros_like(index), index], 1), np.stack([ends - sizes, ends], 1)
 
 
 def forking_workers(

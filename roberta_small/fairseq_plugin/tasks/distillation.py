@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.data import Dictionary, FairseqDataset, ListDataset, PrependTokenDataset, SortDataset, data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
@@ -31,6 +31,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.tasks.batches import packing_of
 from roberta_small.fairseq_plugin.tasks.datasets import examples_of, load_split
+from roberta_small.fairseq_plugin.tasks.objectives import SummedCriterion
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess.indexed import text_blocks
 
@@ -130,10 +131,18 @@ class DistillationTask(FairseqTask):
         return TeacherVectors(Path(self.cfg.teacher_vectors), name)
 
 
-class TextBlocks(ListDataset):
-    """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
+class Computed(ListDataset):
+    """A list whose items are computed. `ListDataset` would ask the list, and iterate over it."""
 
-    can_reuse_epoch_itr_across_epochs = True  # ListDataset would ask its list
+    can_reuse_epoch_itr_across_epochs = True
+    ordered_indices = FairseqDataset.ordered_indices
+
+    def __iter__(self) -> Any:
+        return map(self.__getitem__, range(len(self)))
+
+
+class TextBlocks(Computed):
+    """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
 
     def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
         sentences = load_split(data, ".", split, dictionary)
@@ -184,10 +193,8 @@ class TeacherVectors:
         return self.shards[shard][begin[at] : begin[at + 1]]
 
 
-class VectorDataset(ListDataset):
+class VectorDataset(Computed):
     """`TeacherVectors` as tensors; a batch is their concatenation, fp16 (N, D)."""
-
-    can_reuse_epoch_itr_across_epochs = True  # as `TextBlocks`
 
     def __getitem__(self, index: int) -> Tensor:
         return torch.from_numpy(np.array(self.dataset[index]))
@@ -213,7 +220,7 @@ def check_text_weight(weight: float) -> None:
 
 
 @register_criterion("distillation", dataclass=DistillationCriterionConfig)
-class DistillationCriterion(FairseqCriterion):
+class DistillationCriterion(SummedCriterion):
     """Mean squared error of standardized vectors, after a linear projection of the student's.
 
     The projection belongs to the criterion: it is trained and resumed with the model, but not part of it.
@@ -269,11 +276,6 @@ class DistillationCriterion(FairseqCriterion):
             found = [float(log[name]) for log in logging_outputs if name in log]
             if found:
                 metrics.log_scalar(name, sum(found) / count, count, round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """True: all logging outputs are numbers, which fairseq can sum over workers."""
-        return True
 
 
 def squared_error(ours_ND: Tensor, theirs_ND: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
@@ -35,6 +35,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.hardware import sizes_of
 from roberta_small.fairseq_plugin.models import parameters
 from roberta_small.fairseq_plugin.tasks.batches import packing_of, scored_of
+from roberta_small.fairseq_plugin.tasks.objectives import SummedCriterion
 from roberta_small.preprocess.dictionary import PADDING_PREFIX, WORD_START
 
 
@@ -49,7 +50,7 @@ class FastMaskedLmConfig(FairseqDataclass):
 
 
 @register_criterion("fast_masked_lm", dataclass=FastMaskedLmConfig)
-class FastMaskedLmCriterion(FairseqCriterion):
+class FastMaskedLmCriterion(SummedCriterion):
     """Summed cross-entropy of the masked tokens in nats (Devlin et al. 2019), for `--arch roberta_small`."""
 
     def __init__(self, task: FairseqTask, bag_of_words: float = 0.0) -> None:
@@ -119,11 +120,6 @@ class FastMaskedLmCriterion(FairseqCriterion):
             metrics.log_scalar("bag_loss", bag_loss / sample_size / math.log(2), sample_size)
         if flops := sum(float(log.get("flops", 0)) for log in logging_outputs):
             metrics.log_speed("tflops", flops / 1e12, priority=95, round=4)  # shown next to wps
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """True: all logging outputs are numbers, which fairseq can sum over workers."""
-        return True
 
 
 def linear_cross_entropy(

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion
 from torch import Tensor
 
 from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Labels
@@ -31,6 +32,15 @@ from roberta_small.common.metrics import LabelCounts, Moments
 
 Loss = tuple[Tensor, int | float]
 """The sum over a batch, and the number to divide it by for the mean."""
+
+
+class SummedCriterion(FairseqCriterion):
+    """A criterion whose logging outputs are numbers or tensors of them, which fairseq sums over workers."""
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True."""
+        return True
 
 
 class Objective(ABC):

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints import fp16
+from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
 from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
 from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
@@ -71,6 +72,7 @@ def test_weights_are_rounded_and_the_configuration_is_kept(exported):
         if as_dict(state["cfg"][section])[name] != value
     }
     assert differ == {"data", "save_dir", "plasma_path"}  # paths
+    assert read_architecture(export) == read_architecture(path)
 
 
 def as_dict(section):

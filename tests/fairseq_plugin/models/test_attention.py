@@ -125,6 +125,8 @@ def test_dropout_drops_the_given_fraction_and_preserves_the_mean(p):
     # Five standard deviations of a binomial proportion.
     assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / MASK_SHAPE.numel()) ** 0.5 + 1e-4)
     assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
+    with pytest.raises(ValueError, match=str(1 + p)):
+        keep_mask(MASK_SHAPE, 1 + p)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

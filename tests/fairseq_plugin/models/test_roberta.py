@@ -71,6 +71,14 @@ def test_default_sizes_are_those_of_the_reference():
     assert (model.args.dropout, model.args.attention_dropout) == (0.1, 0.1)
 
 
+@pytest.mark.parametrize("kind", [RobertaSmall, CausalRobertaSmall])
+def test_attention_dropout_is_applied_in_training_only(kind):
+    model, tokens = build(kind, attention_dropout=0.5, dropout=0.0, pooler_dropout=0.0), sentences()
+    for training in (False, True):
+        first, second = (model.train(training)(tokens, classification_head_name=HEAD)[0] for _ in "ab")
+        assert torch.equal(first, second) is not training
+
+
 class Counting(torch.nn.Module):
     seen = ()
 

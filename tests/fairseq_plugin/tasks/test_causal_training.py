@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
 from tests.support.data_folders import PIECES, write_dictionary, write_split
-from tests.support.training import OURS, SIZES, STEPS, build_trainer, losses_of, save
+from tests.support.training import LM, OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
 FAST = shlex.split("--optimizer fused_adam --precision fp32 --max-positions 32")
@@ -46,6 +46,27 @@ def classifier(data, folder, arch, *flags):
     _, trainer = build_trainer(words)
     checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
     return trainer
+
+
+@pytest.mark.parametrize(("mode", "blocks"), [("none", 7), ("eos", 10)])
+@pytest.mark.parametrize("task", ["language_modeling", "masked_lm"])
+def test_validation_is_over_all_blocks(text, task, mode, blocks):
+    words = LM if task == "masked_lm" else [*BLOCKS, "--criterion", "fast_lm", "--arch", "causal_lm_small"]
+    flags = ["--sample-break-mode", mode, *STEPS, *SIZES, *FAST]
+    _, trainer = build_trainer([text, *words, *flags])
+    assert losses_of(trainer, 1)
+    trainer.task.load_dataset("valid")
+    samples = list(trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))
+    pad = trainer.task.source_dictionary.pad()
+    tokens = [sample["net_input"]["src_tokens"].ne(pad).sum() for sample in samples]
+    assert [sum(sample["nsentences"] for sample in samples), int(sum(tokens))] == [
+        blocks,
+        100 + (blocks if task == "masked_lm" else 0),  # each begins with <s>
+    ]
+    if task != "masked_lm" and mode == "eos":
+        rows = [[*(4 + (i * 7 + 3 * j) % (PIECES - 1) for j in range(9)), 2] for i in range(10)]
+        found = [row[row != pad].tolist() for sample in samples for row in sample["target"]]
+        assert sorted(found) == sorted(rows)
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

@@ -31,6 +31,12 @@ def modify(path):
     path.write_bytes(content)
 
 
+def test_a_mistake_in_the_code_is_not_a_corrupt_file(data, monkeypatch):
+    monkeypatch.setattr(datasets.data_utils, "load_indexed_dataset", None)
+    with pytest.raises(TypeError):
+        build_trainer([data, *OURS, *INPUT, *SIZES, *FAST, *STEPS])[0].load_dataset("train")
+
+
 @pytest.mark.parametrize("name", ["input0/train.bin", "label/train.bin", "input0/dict.txt"])
 def test_a_classifier_verifies_recorded_checksums(tmp_path, name):
     data = record(write_data(tmp_path / "data"))

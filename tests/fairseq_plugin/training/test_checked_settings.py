@@ -30,7 +30,8 @@ def metric(name, *more):
         (metric("loss", MAXIMIZE), ["loss", f"remove {MAXIMIZE}"]),
         (["--class-weights", "balance"], ["did you mean balanced?"]),
         (["--class-weights", '{"0": 1}'], ["1", "2"]),
-        (["--label-smoothing", "2"], ["--label-smoothing 2"]),
+        (["--label-smoothing", "1.0"], ["--label-smoothing 1.0"]),
+        (["--label-smoothing", "nan"], ["--label-smoothing nan"]),
     ],
 )
 def test_wrong_flags_are_errors(data, flags, facts):

@@ -24,7 +24,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 
 
 def flags(lr, embedding_lr_factor=1.0):
-    settings = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.01}
+    settings = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.3}
     return argparse.Namespace(lr=[lr], embedding_lr_factor=embedding_lr_factor, **settings)
 
 
@@ -89,7 +89,7 @@ def test_embeddings_with_a_factor_equal_fairseqs_adam_at_that_learning_rate():
     ours, loss = embedding_network(sparse=True)
     optimizer = FairseqFusedAdam(flags(lr, factor), marked(ours).parameters())
     theirs, their_loss = embedding_network(sparse=False)
-    settings = {"betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
+    settings = {"betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.3}
     peers = [Adam(theirs[0].parameters(), lr=0, **settings), Adam(theirs[1].parameters(), lr=0, **settings)]
     for step in range(50):
         scheduled = lr / (1 + step)

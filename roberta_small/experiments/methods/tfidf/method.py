@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roberta_small.common.cli import OneOrMore, SettingsParser, positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
 from roberta_small.common.label_kinds import KIND, KINDS, MULTI_LABEL, REGRESSION, Labels, Scaling
 from roberta_small.common.run import TFIDF
+from roberta_small.eval.tfidf import label_targets
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.prepare import Source
@@ -174,7 +173,8 @@ class Tfidf(Method):
 
     def sweep(self, settings: TfidfSettings, data: Path) -> Sweep:
         """The one run; the files are read once to find what is wrong with them."""
-        kind = read_folder(data)[1].kind
+        labels = read_folder(data)[1]
+        kind = labels.kind
         run = run_below(settings.out, self.name, INIT, SEED)
         recipe, words = RECIPE.replace(inputs.subset_flags(data.parent)), settings.features.words()
         # Not recorded: version 1, which counted occurrences, had no such flag.
@@ -193,6 +193,7 @@ class Tfidf(Method):
             trainings=(Training(run, recipe, tuple(flags), identity),),
             recipe=recipe,
             out=settings.out,
+            majorities=inputs.majorities(data.parent, recipe.valid_subsets, labels.classes, recipe.metric),
             notes=() if settings.source is None else tuple(soft_labels_note(data.parent, used=False)),
             packages=PACKAGES,
         )
@@ -247,31 +248,19 @@ def read_folder(folder: Path) -> tuple[dict[str, Split], Labels]:
         lines = label_lines(label_path, kind)
         read[name] = list(read_text_lines(text_path)), lines
         check_line_counts(text_path, len(read[name][0]), label_path, len(lines))
-    if not kind.has_classes:
-        numbers = {name: [float(line) for line in lines] for name, (_, lines) in read.items()}
-        splits = {name: Split(*found, np.array(numbers[name])) for name, found in read.items()}
-        return splits, Labels(kind, scaling=Scaling.of(numbers["train"]))
-    classes = class_names(
-        dictionary.build([name for line in read["train"][1] for name in classes_in(line, kind)])
-    )
-    if len(classes) < 2:
+    lines = read["train"][1]
+    if kind.has_classes:
+        names = dictionary.build([name for line in lines for name in classes_in(line, kind)])
+        labels = Labels(kind, tuple(class_names(names)))
+    else:
+        labels = Labels(kind, scaling=Scaling.of([float(line) for line in lines]))
+    if kind.has_classes and len(labels.classes) < 2:
         raise UserError(
-            f"{folder / 'train.label'}: every label is {''.join(classes)}; a classifier needs at least two "
-            "classes"
+            f"{folder / 'train.label'}: every label is {''.join(labels.classes)}; a classifier needs two "
+            "classes or more"
         )
-    index = {name: number for number, name in enumerate(classes)}
-    splits = {}
-    for name, (texts, lines) in read.items():
-        rows = [classes_in(line, kind) for line in lines]
-        for number, row in enumerate(rows, start=1):
-            if unknown := [label for label in row if label not in index]:
-                raise UserError(
-                    f"{folder / f'{name}.label'}, line {number}: class '{unknown[0]}' does not occur in "
-                    f"train.label, which has: {', '.join(classes)}"
-                )
-        if kind.exclusive:
-            targets = np.array([index[row[0]] for row in rows])
-        else:
-            targets = np.array([[label in row for label in classes] for row in rows], dtype=bool)
-        splits[name] = Split(texts, lines, targets)
-    return splits, Labels(kind, tuple(classes))
+    splits = {
+        name: Split(texts, lines, label_targets(lines, labels, folder / f"{name}.label"))
+        for name, (texts, lines) in read.items()
+    }
+    return splits, labels

@@ -36,7 +36,7 @@ from roberta_small.common.files import atomic_write
 from roberta_small.common.label_kinds import Labels, chosen_thresholds
 from roberta_small.common.metrics import logged, number, scored
 from roberta_small.common.run import TENSORBOARD, TFIDF, write_thresholds
-from roberta_small.eval.tfidf import Tfidf
+from roberta_small.eval.tfidf import TOKENS, Tfidf
 from roberta_small.experiments.methods.tfidf.method import (
     MODEL,
     STRENGTHS,
@@ -133,9 +133,8 @@ def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitt
     `UserError` if no n-gram is left.
     """
     train, valid, kind = splits["train"], splits["valid"], labels.kind
-    words = TfidfVectorizer(
-        ngram_range=features.ngrams, min_df=features.min_df, sublinear_tf=features.sublinear, dtype=np.float64
-    )
+    how: dict[str, Any] = {"ngram_range": features.ngrams, "min_df": features.min_df, "dtype": np.float64}
+    words = TfidfVectorizer(**how, sublinear_tf=features.sublinear, token_pattern=TOKENS)
     try:
         train_NV = words.fit_transform(train.texts)
     except ValueError as error:
@@ -144,7 +143,7 @@ def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitt
         ) from None
     valid_NV = words.transform(valid.texts)
     # For many classes, Newton's method from the solution of the strength before is seven times faster.
-    how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(labels.classes) > 2 else {}
+    how = {"solver": "newton-cg", "warm_start": True} if len(labels.classes) > 2 else {}
     exclusive = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
     found, models = {}, {}
     for strength in STRENGTHS:
@@ -225,6 +224,7 @@ def write_run(folder: Path, fitted: Fitted, splits: Mapping[str, Split], feature
         classes=[str(name) for name in (fitted.classifier.classes_ if exclusive else labels.classes)],
         sizes=features.ngrams,
         sublinear=features.sublinear,
+        pattern=TOKENS,
         labels=None if exclusive else labels,
     ).write(folder / TFIDF)
     if labels.thresholds:

@@ -83,10 +83,13 @@ def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
     saved = Tfidf.read(tmp_path / TFIDF)
     assert saved.meaning == wanted.labels
     names = {"schema": 1, "status": "finished", "arm": "tfidf", "init": "tfidf", "seed": 0}
-    manifest.write(tmp_path, names | {"recipe": "r", "command": [], "data": {"path": "x", "sha256": {}}})
+    manifest.write(
+        tmp_path, names | {"recipe": "r", "command": [], "data": {"path": str(text), "sha256": {}}}
+    )
     model = open_model(tmp_path)
-    rows = model.text_input.encode(splits["test"].texts).rows
-    outputs = model.labels.outputs(model.network.logits(rows))
+    examples = model.examples("test")
+    assert np.array_equal(examples.labels, splits["test"].targets)
+    outputs = model.labels.outputs(model.network.logits(examples.rows))
     assert outputs == pytest.approx(wanted.outputs(splits["test"].texts), abs=1e-9)
     arrays = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-test.jsonl"))
     assert arrays.outputs == pytest.approx(outputs, abs=1e-9)

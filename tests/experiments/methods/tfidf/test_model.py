@@ -1,5 +1,6 @@
 """TF-IDF and logistic regression against scikit-learn, and reading the text folder."""
 
+import random
 import re
 from collections import Counter
 from dataclasses import replace
@@ -10,8 +11,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.run import TFIDF
+from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.tfidf import WORDS, Tfidf, TfidfModel
 from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
-from roberta_small.experiments.methods.tfidf.model import fit
+from roberta_small.experiments.methods.tfidf.model import fit, main
 
 
 @pytest.mark.parametrize("sublinear", [False, True])
@@ -108,3 +112,35 @@ def test_invalid_utf8_is_an_error_that_names_the_line(texts):
     (texts / "test.input0").write_bytes(b"un\ncaf\xe9\n")
     with pytest.raises(UserError, match=r"test\.input0, line 2"):
         read_folder(texts)
+
+
+def accuracy(splits, labels):
+    predicted_N = fit(splits, labels, Features()).outputs(splits["test"].texts).argmax(axis=1)
+    return 100 * np.mean(predicted_N == splits["test"].targets)
+
+
+def test_text_without_spaces_is_classified(tmp_path, monkeypatch):
+    """Both classes have the same characters; words of two of them, in other orders, make the difference."""
+    rng = random.Random(1)
+    for split, size in (("train", 200), ("valid", 40), ("test", 100)):
+        labels = ["neg", "pos"] * (size // 2)
+        texts = []
+        for label in labels:
+            word = chr(0x4E00) + chr(0x4E01) if label == "pos" else chr(0x4E01) + chr(0x4E00)
+            before, after = ("".join(chr(rng.randrange(0x4E02, 0x4E60)) for _ in range(8)) for _ in range(2))
+            texts.append(f"{before}{word}{after}")
+        (tmp_path / f"{split}.input0").write_text("".join(f"{text}\n" for text in texts))
+        (tmp_path / f"{split}.label").write_text("".join(f"{label}\n" for label in labels))
+    splits, labels = read_folder(tmp_path)
+    assert accuracy(splits, labels) > 95
+    main([str(tmp_path), str(tmp_path / "run")])
+    saved = TfidfModel(RunCheckpoint(tmp_path / "run" / TFIDF, None, None))
+    logits = saved.network.logits(saved.text_input.encode(splits["test"].texts).rows)
+    outputs = fit(splits, labels, Features()).outputs(splits["test"].texts)
+    assert saved.labels.outputs(logits) == pytest.approx(outputs, abs=1e-9)
+    assert saved.network.classes == list(labels.classes)
+    with np.load(tmp_path / "run" / TFIDF) as found:
+        np.savez(tmp_path / "old.npz", **{name: found[name] for name in found if name != "pattern"})
+    assert Tfidf.read(tmp_path / "old.npz").pattern == WORDS  # of version 1
+    monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.TOKENS", WORDS)
+    assert accuracy(splits, labels) < 60

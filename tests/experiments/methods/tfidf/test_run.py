@@ -11,8 +11,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from roberta_small.analysis import best_checkpoints, load_runs
 from roberta_small.common import manifest, metrics, predictions
+from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
 from roberta_small.common.run import TFIDF
+from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.eval.model import open_model
 from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.tfidf.method import read_folder
@@ -74,6 +77,21 @@ def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
         }
         assert set(logged) == {metric.name for metric in metrics.logged()} | {metrics.LOSS}
         assert {tag: logged[tag].value for tag in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_run_is_evaluated_with_a_page_of_its_errors(fitted, texts, tmp_path):
+    files = tmp_path / "evaluation.json", tmp_path / "errors.html"
+    words = ["--checkpoint", str(fitted), "--out", str(files[0]), "--errors", str(files[1]), "--draws", "9"]
+    evaluate(["evaluate", *words])
+    (group,) = json.loads(files[0].read_text())["groups"]
+    found = predictions.read(fitted / predictions.file_name("test"))
+    wanted = 100 * np.mean([one.predicted == one.true_class for one in found])
+    assert group["checkpoints"][0]["metrics"]["accuracy"]["value"] == pytest.approx(wanted)
+    page = files[1].read_text()
+    assert all(text in page for text in (texts / "test.input0").read_text().splitlines())
+    (texts / "test.label").write_text("strange\n" * len(found))
+    with pytest.raises(UserError, match=r"test\.label, line 1: .*'strange'"):
+        open_model(fitted).examples("test")
 
 
 def test_a_finished_run_is_skipped_and_other_features_or_data_are_errors(fitted, texts, tmp_path, capsys):
