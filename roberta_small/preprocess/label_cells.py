@@ -195,7 +195,7 @@ def _as_list(text: str) -> list[Any] | None:
             return found
     if text in ("set()", "frozenset()"):
         return []
-    if (inside := LIST.fullmatch(text)) and (text[0] != "(" or "," in text):
+    if (inside := LIST.fullmatch(text)) and (text[0] != "(" or "," in text or not inside[1]):
         with contextlib.suppress(ValueError, SyntaxError):
             return [ast.literal_eval(item) for item in re.findall(VALUE, inside[1])]
     return None
