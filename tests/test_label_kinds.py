@@ -150,8 +150,8 @@ def test_predictions_in_all_formats(trained, kind, suffix):
         assert {name for names in table["prediction"] for name in names} <= set(NAMES.values())
     else:
         assert {f"{what}({name})" for what in ("p", "std") for name in NAMES.values()} <= {*table}
-        cells = table["prediction"].fillna("").astype(str)
-        assert {name for cell in cells for name in cell.split("|") if name} <= set(NAMES.values())
+        cells = table["prediction"]
+        assert {name for cell in cells for name in json.loads(cell)} <= set(NAMES.values())
 
 
 @pytest.mark.long

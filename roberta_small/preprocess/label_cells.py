@@ -166,7 +166,7 @@ def _lists(cells: Iterable[str], separator: str | None) -> dict[str, list[Any] |
     """The labels in each cell, None where a list cannot be read; empty if each cell is one label."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes in names
-        found = {cell: _as_list(cell) for cell in cells}
+        found = {cell: _as_list(cell) if cell[-1] in "])}" else None for cell in cells}
     plain = [cell for cell, value in found.items() if value is None]
     inside = {cell: cell[1:-1] for cell in plain if BRACKETS.get(cell[0]) == cell[-1]}
     inside |= {cell: text.replace("><", ",") for cell, text in inside.items() if cell[0] == "<"}
@@ -183,9 +183,8 @@ def _lists(cells: Iterable[str], separator: str | None) -> dict[str, list[Any] |
         split = {cell: cell.split(mark) if mark else [cell] for cell in plain if cell not in unread}
         return found | {cell: [part for part in parts if part.strip()] for cell, parts in split.items()}
     for mark in (" ", *SEPARATORS):
-        vectors: dict[str, list[Any] | None] = {cell: cell.split(mark) for cell in found}
-        if _are_vectors(vectors.values(), 3 if mark == "," else 2):
-            return vectors
+        if _are_vectors((cell.split(mark) for cell in found), 3 if mark == "," else 2):
+            return {cell: cell.split(mark) for cell in found}
     return {}
 
 
@@ -196,17 +195,20 @@ def _as_list(text: str) -> list[Any] | None:
             return found
     if text in ("set()", "frozenset()"):
         return []
-    if (inside := LIST.fullmatch(text)) and (text[0] != "(" or "," in text):
+    if (inside := LIST.fullmatch(text)) and (text[0] != "(" or "," in text or not inside[1]):
         with contextlib.suppress(ValueError, SyntaxError):
             return [ast.literal_eval(item) for item in re.findall(VALUE, inside[1])]
     return None
 
 
-def _are_vectors(rows: Iterable[Sequence[str] | None], least: int = 2) -> bool:
+def _are_vectors(rows: Iterable[Sequence[str]], least: int = 2) -> bool:
     """Whether rows are indicator vectors: `least` or more zeros and ones, equally many in each."""
-    found = [row or () for row in rows]
-    sizes, values = {len(row) for row in found}, {name.strip().casefold() for row in found for name in row}
-    return len(sizes) == 1 and min(sizes) >= least and values <= NO | YES
+    size = 0
+    for row in rows:
+        size = size or len(row)
+        if not len(row) == size >= least or not all(name.strip().casefold() in NO | YES for name in row):
+            return False
+    return size > 0
 
 
 def _names(
@@ -242,6 +244,7 @@ def _check_separators(counts: Mapping[str, int], where: str) -> None:
             if len(parts := [part.strip() for part in label.split(separator)]) > 1
             and all(parts)
             and BRACKETS.get(label[0]) != label[-1]
+            and (separator != " " or counts.keys() >= set(parts))  # names consist of words
         }
         numbers = {label: parts_of[label] for form in FORMS for label in filter(form.fullmatch, parts_of)}
         halves = {parts[-1] for parts in numbers.values()} <= {"0", "5"}
@@ -250,8 +253,7 @@ def _check_separators(counts: Mapping[str, int], where: str) -> None:
             parts_of = {label: parts for label, parts in parts_of.items() if label not in numbers}
         uses = Counter(part for parts in parts_of.values() for part in parts)
         for label, parts in parts_of.items():
-            # They are labels of other rows; words of names may be repeated.
-            if all(part in counts or (separator != " " and uses[part] > 1) for part in parts):
+            if all(part in counts or uses[part] > 1 for part in parts):  # they are labels of other rows
                 raise UserError(
                     f"{where}: '{label}' looks like several labels; for multi-label classification add "
                     f"{SEPARATOR} '{separator}', for one class per row {TASK} {CLASSES.task}"
@@ -264,10 +266,10 @@ def _numbers(counts: Counter[str], where: str, *, given: bool) -> tuple[dict[str
 
     `given`: they are no classes. Raises `UserError` for numbers that have two readings.
     """
-    found = [
-        {cell: float(re.sub(mark, "", cell).replace(",", ".")) for cell in counts if form.fullmatch(cell)}
-        for (mark, _), form in zip(MARKS, FORMS, strict=True)
-    ]
+    found: list[dict[str, float]] = []
+    for (mark, _), form in zip(MARKS, FORMS, strict=True):
+        texts = {cell: re.sub(mark, "", cell) if mark else cell for cell in filter(form.fullmatch, counts)}
+        found.append({cell: float(text.replace(",", ".")) for cell, text in texts.items()})
     numeric = dict.fromkeys(cell for one in found for cell in one)
     fitting = [one for one in found if len(one) == len(numeric) > 0]
     if found[0] in fitting:

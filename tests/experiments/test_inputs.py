@@ -38,6 +38,7 @@ def test_the_layout_of_numbers_of_stock_fairseq(tmp_path):
     assert {"label/train.label", "label/valid.label"} < set(found)
     (tmp_path / "label/dict.txt").write_text("0 1\n1 1\n")
     assert inputs.label_kind(tmp_path).name != REGRESSION
+    assert inputs.subset_flags(tmp_path / "input0") == []
 
 
 def test_the_majority_class_of_each_subset(tmp_path):

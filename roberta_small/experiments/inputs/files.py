@@ -96,7 +96,8 @@ def special_token_flags(data: Path) -> list[str]:
 def subset_flags(data: Path) -> list[str]:
     """The flag for data without a test set: prepared so, or by fairseq's examples without its labels."""
     prepared = (report := read_report(data)).get("options") or {}
-    without = prepared.get("test") == NO_TEST if report else not any((data / "label").glob("test.*"))
+    labelled = {path.stem for path in (data / "label").glob("*")} - {"dict"}
+    without = prepared.get("test") == NO_TEST if report else labelled == {"train", "valid"}
     return ["--valid-subset", "valid"] if without else []
 
 
