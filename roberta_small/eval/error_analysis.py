@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import read_object, sha256
+from roberta_small.common.files import sha256
 from roberta_small.common.statistics import wilson_interval
 from roberta_small.eval.origin import DataFolder
 from roberta_small.eval.report import most_confused
-from roberta_small.preprocess.dataset import SPLIT_REPORT
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
@@ -30,11 +28,10 @@ CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
 
 
-def read_texts(data: DataFolder, split: str) -> list[tuple[str, str]]:
-    """Place and text of each example; the sentences of a pair are separated by a vertical bar.
+def read_texts(data: DataFolder, split: str) -> list[str]:
+    """One text per example; the sentences of a pair are separated by a vertical bar.
 
-    The place is the line of the user's own file, or that of the text if the folder does not record it. Texts
-    are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
+    They are in the data folder, or where it records. Raises `UserError` if one is missing or has changed.
     """
     files = {path: digest for column in data.texts(split) for path, digest in column.items()}
     if not files:
@@ -53,13 +50,7 @@ def read_texts(data: DataFolder, split: str) -> list[tuple[str, str]]:
         raise UserError(
             f"{' and '.join(map(str, files))} have different numbers of lines; prepare the data again"
         )
-    texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
-    report = data.path / SPLIT_REPORT
-    recorded = read_object(report, WRITE_AGAIN)["examples"].get(split, []) if report.is_file() else []
-    places = [f"{source}, line {line}" for source, line in recorded]
-    if len(places) != len(texts):
-        places = [f"line {number}" for number in range(1, len(texts) + 1)]
-    return list(zip(places, texts, strict=True))
+    return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
 
 def page_data(
@@ -68,12 +59,13 @@ def page_data(
     p_RNK: NDArray[np.float64],
     labels_N: NDArray[np.int64],
     lines_N: NDArray[np.int64],
-    texts: Sequence[tuple[str, str]],
+    texts: Sequence[str],
+    places: Sequence[str],
     split: str,
 ) -> dict[str, Any]:
     """The content of the page for R runs, N examples and K classes; `UserError` if a text is missing.
 
-    `lines_N` are the indices of the examples in `texts`, which are those of `read_texts`.
+    `lines_N` are the indices of the examples in `texts`, and in `places`, where the user finds them.
     """
     if lines_N[-1] >= len(texts):
         raise UserError(
@@ -83,8 +75,8 @@ def page_data(
     predicted_N = mean_NK.argmax(axis=1)
     rows = [
         {
-            "place": texts[index][0],
-            "text": texts[index][1],
+            "place": places[index],
+            "text": texts[index],
             "label": int(label),
             "runs": [_best(p_K) for p_K in p_RNK[:, n]],
             "mean": _best(mean_NK[n]),
@@ -94,7 +86,7 @@ def page_data(
     ]
     matrix_KK = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(matrix_KK, (labels_N, predicted_N), 1)
-    words_N = np.array([len(texts[index][1].split()) for index in lines_N])
+    words_N = np.array([len(texts[index].split()) for index in lines_N])
     correct_N = (p_RNK.argmax(axis=2) == labels_N).mean(axis=0)
     return {
         "split": split,

@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
 
     runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
-    texts = error_texts(args, runs[0]) if args.errors else []
+    texts, places = error_texts(args, runs[0]) if args.errors else ([], [])
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> None:
         lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
         members = [(list(one.labels.classes), one.outputs[kept_N], one.run.name) for one in evaluated]
         p_RNK = np.stack([in_order_of(classes, *member, names[0]) for member in members])
-        page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, args.split)
+        page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, places, args.split)
         atomic_write(args.errors, render(page))
         wrong = sum(row["wrong"] for row in page["rows"])
         print(f"wrote {args.errors}: {len(page['rows']):,} examples, {wrong:,} errors")
@@ -231,15 +231,16 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> list[tuple[str, str]]:
-    """Place and text of each example, for --errors; `UserError` without, or if one has not one class."""
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str], list[str]]:
+    """Texts and places of a split, for --errors; `UserError` without, and unless an example has one class."""
     from roberta_small.eval.error_analysis import read_texts
 
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"))
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    return read_texts(data, args.split)
+    texts = read_texts(data, args.split)
+    return texts, data.places(args.split, len(texts))
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
-from roberta_small.common.data_folder import read_report
+from roberta_small.common.data_folder import WRITE_AGAIN, read_report
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.files import ROOT
+from roberta_small.common.files import ROOT, read_object
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
 from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint, rank
@@ -231,6 +231,15 @@ class DataFolder:
             return [{self.path / name: files[name]} for name in names]
         recorded = ((self.option("splits") or {}).get(split) or {}).get("texts") or {}
         return [{resolve_recorded(path): self.digest(path) for path in paths} for paths in recorded.values()]
+
+    def places(self, split: str, count: int) -> list[str]:
+        """The line in the user's own file of each example of a split, or in the text if that is unknown."""
+        from roberta_small.preprocess.dataset import SPLIT_REPORT
+
+        path = self.path / SPLIT_REPORT
+        found = read_object(path, WRITE_AGAIN)["examples"].get(split, []) if path.is_file() else []
+        found = [f"{source}, line {line}" for source, line in found]
+        return found if len(found) == count else [f"line {number}" for number in range(1, count + 1)]
 
 
 def resolve_recorded(recorded: str) -> Path:
