@@ -31,12 +31,13 @@ def page_data(
     p_RNK: NDArray[np.float64],
     labels_N: NDArray[np.int64],
     lines_N: NDArray[np.int64],
-    texts: Sequence[tuple[str, str]],
+    texts: Sequence[str],
+    places: Sequence[str],
     split: str,
 ) -> dict[str, Any]:
     """The content of the page for R runs, N examples and K classes; `UserError` if a text is missing.
 
-    `lines_N` are the indices of the examples in `texts`, one for each line of the split.
+    `lines_N` are the indices of the examples in `texts`, and in `places`, where the user finds them.
     """
     if lines_N[-1] >= len(texts):
         raise UserError(
@@ -46,8 +47,8 @@ def page_data(
     predicted_N = mean_NK.argmax(axis=1)
     rows = [
         {
-            "place": texts[index][0],
-            "text": texts[index][1],
+            "place": places[index],
+            "text": texts[index],
             "label": int(label),
             "runs": [_best(p_K) for p_K in p_RNK[:, n]],
             "mean": _best(mean_NK[n]),
@@ -57,7 +58,7 @@ def page_data(
     ]
     matrix_KK = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(matrix_KK, (labels_N, predicted_N), 1)
-    words_N = np.array([len(texts[index][1].split()) for index in lines_N])
+    words_N = np.array([len(texts[index].split()) for index in lines_N])
     correct_N = (p_RNK.argmax(axis=2) == labels_N).mean(axis=0)
     return {
         "split": split,

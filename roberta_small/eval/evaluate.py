@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from roberta_small.common import archive, predictions
 from roberta_small.common.cli import positive
-from roberta_small.common.data_folder import NOTIONS, REPORT, WRITE_AGAIN, Overlap, read_overlap
+from roberta_small.common.data_folder import NOTIONS, REPORT, Overlap, read_overlap
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write, read_object, sha256
+from roberta_small.common.files import atomic_write, sha256
 from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
 from roberta_small.common.run import TFIDF, THRESHOLDS, write_thresholds
 from roberta_small.eval.classifier import in_order_of, mean_labels
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
 
     runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
-    texts, keys = error_texts(args, runs[0]) if args.errors else ([], [])
+    texts, places, keys = error_texts(args, runs[0]) if args.errors else ([], [], [])
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> None:
         lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
         members = [(list(one.labels.classes), one.outputs[kept_N], one.run.name) for one in evaluated]
         p_RNK = np.stack([in_order_of(classes, *member, names[0]) for member in members])
-        page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, args.split)
+        page = page_data(names, classes, p_RNK, first.targets[kept_N], lines_N, texts, places, args.split)
         atomic_write(args.errors, render(page))
         wrong = sum(row["wrong"] for row in page["rows"])
         print(f"wrote {args.errors}: {len(page['rows']):,} examples, {wrong:,} errors")
@@ -242,12 +242,10 @@ def choose_thresholds(folder: Path, subset: str, **options: Any) -> None:
         write_thresholds(folder, found)
 
 
-def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[tuple[str, str]], list[str]]:
-    """Place and text of each example for --errors, and the keys of the texts.
+def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str], list[str], list[str]]:
+    """The texts of a split for --errors, those of a pair joined by a vertical bar; their places and keys.
 
-    The place is the line of the user's own file, or that of the text if the folder does not record it; the
-    texts of a pair have a vertical bar between them. Raises `UserError` as `DataFolder.columns`, and unless
-    an example has one class.
+    Raises `UserError` as `DataFolder.columns`, and unless an example has one class.
     """
     data = DataFolder.given(args.data) if args.data else DataFolder.recorded(run.data.get("path"), run)
     data.require_examples(run.name)
@@ -256,14 +254,7 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[tupl
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
     columns = data.columns(args.split)
     texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
-    from roberta_small.preprocess.dataset import SPLIT_REPORT
-
-    report = data.path / SPLIT_REPORT
-    recorded = read_object(report, WRITE_AGAIN)["examples"].get(args.split, []) if report.is_file() else []
-    places = [f"{source}, line {line}" for source, line in recorded]
-    if len(places) != len(texts):
-        places = [f"line {number}" for number in range(1, len(texts) + 1)]
-    return list(zip(places, texts, strict=True)), predictions.keys_of(columns)
+    return texts, data.places(args.split, len(texts)), predictions.keys_of(columns)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:

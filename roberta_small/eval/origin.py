@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
-from roberta_small.common.data_folder import REPORT, read_report
+from roberta_small.common.data_folder import REPORT, WRITE_AGAIN, read_report
 from roberta_small.common.errors import UserError, count
-from roberta_small.common.files import ROOT, sha256
+from roberta_small.common.files import ROOT, read_object, sha256
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
 from roberta_small.common.predictions import keys_of
@@ -298,6 +298,15 @@ class DataFolder:
         with suppress(UserError):
             return keys_of(self.columns(split))
         return None
+
+    def places(self, split: str, count: int) -> list[str]:
+        """The line in the user's own file of each example of a split, or in the text if that is unknown."""
+        from roberta_small.preprocess.dataset import SPLIT_REPORT
+
+        path = self.path / SPLIT_REPORT
+        found = read_object(path, WRITE_AGAIN)["examples"].get(split, []) if path.is_file() else []
+        found = [f"{source}, line {line}" for source, line in found]
+        return found if len(found) == count else [f"line {number}" for number in range(1, count + 1)]
 
 
 def resolve_recorded(recorded: str) -> Path:

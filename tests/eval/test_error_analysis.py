@@ -27,8 +27,8 @@ def page_content(*runs, texts=TEXTS):
     """Of the probabilities of "pos" by each run."""
     p_RNK = np.array([[[1 - p, p] for p in run] for run in runs])
     names, labels = [f"seed{n + 1}" for n in range(len(runs))], np.array([1, 0, 1, 0])
-    placed = [(f"reviews.csv, line {7 * n}", text) for n, text in enumerate(texts, start=1)]
-    return page_data(names, ["neg", "pos"], p_RNK, labels, np.arange(4), placed, "test")
+    places = [f"reviews.csv, line {7 * n}" for n in range(1, 5)]
+    return page_data(names, ["neg", "pos"], p_RNK, labels, np.arange(4), texts, places, "test")
 
 
 RUNS = [(0.9, 0.8, 0.3, 0.4), (0.7, 0.9, 0.9, 0.1)]
@@ -50,8 +50,8 @@ def test_many_classes_have_a_list_of_confusions_and_a_small_page():
     random, classes = np.random.default_rng(1), [f"class {k}" for k in range(200)]
     rows = random.dirichlet(np.ones(200), 300).round(6)
     labels = np.arange(300) % 200
-    texts = [("line 1", "un livre")] * 300
-    content = page_data(["seed1"], classes, rows[None], labels, np.arange(300), texts, "test")
+    texts, places = ["un livre"] * 300, ["line 1"] * 300
+    content = page_data(["seed1"], classes, rows[None], labels, np.arange(300), texts, places, "test")
     matrix = confusion_matrix(labels, rows.argmax(axis=1), labels=range(200))
     np.fill_diagonal(matrix, 0)
     assert [number for _, _, number in content["confusions"]] == np.sort(matrix.ravel())[::-1][:15].tolist()

@@ -4,6 +4,7 @@ import csv
 import re
 from collections import Counter
 
+import openpyxl
 import pytest
 
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
@@ -325,6 +326,29 @@ def test_joined_columns_and_another_dialect(workdir, capsys):
     assert (report["columns"]["text"], report["more_text"]) == ("1", ["2"])
     prepare("--text-column", "1", "a.csv", expect=1)  # the file is taken for a column
     assert "before --text-column" in capsys.readouterr().err
+
+
+def test_a_sheet_of_a_workbook(workdir, capsys):
+    book = openpyxl.Workbook()
+    for sheet, cell in ((book.active, "=A1"), (book.create_sheet("two"), "pos")):
+        sheet.append(["Survey 2025"])
+        sheet.append(["text", "label"])
+        for i, text in enumerate(texts(40)):
+            sheet.append([text, "neg" if i % 2 and cell == "pos" else cell])
+    book.save("a.xlsx")
+    prepare("a.xlsx", "--sheet", "two", "--header-row", "2")
+    assert {label for name in ("train", "valid", "test") for _, label in examples(name)} == {"neg", "pos"}
+    assert content("preprocess.json")["options"]["dialect"] == {"header_row": 2, "sheet": "two"}
+    places = [line for rows in content("split.json")["examples"].values() for _, line in rows]
+    assert sorted(places) == list(range(3, 43))
+    for words, fact in (
+        ([], "'Sheet', 'two'"),
+        (["--sheet", "two"], "--header-row 2"),
+        (["--sheet", "Sheet", "--header-row", "2"], "B3 (formula)"),
+        (["--no-header", "--header-row", "2"], "--no-header"),
+    ):
+        prepare("a.xlsx", *words, "--overwrite", expect=1)
+        assert fact in capsys.readouterr().err
 
 
 def test_without_a_test_set(reviews, workdir, capsys):

@@ -35,14 +35,14 @@ PARQUET_ROWS = 10_000
 """Rows of a Parquet row group, which are kept in memory."""
 GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-EXACT = 10**15
-"""Integers below are exact in a workbook, whose numbers have 15 digits."""
-LONGEST_CELL = 32_767
-"""Characters of a cell of a workbook."""
 ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 """The beginning of what a workbook would read as an escaped character, such as _x000D_."""
 MOST_WIDTH = 60
 """Of a column of a workbook, in characters."""
+EXACT = 10**15
+"""Integers below are exact in a workbook, whose numbers have 15 digits."""
+LONGEST_CELL = 32_767
+"""Characters of a cell of a workbook."""
 MARKED_FRACTION = 0.25
 """A word is marked if its score is at least this fraction of the largest score in its text."""
 
