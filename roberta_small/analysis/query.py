@@ -216,6 +216,11 @@ class Query:
         """The option or the key of the file that contains the value of a field, for messages."""
         return OPTIONS[key]["flag"] if key in self.options else f"{self.file}, {key}"
 
+    def resolved_for(self, frame: pd.DataFrame) -> Study:
+        """The study of the groups of a frame with `arm` and `init`, such as a long table; see `Study.of`."""
+        groups = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
+        return Study.of(self, (f"{arm}/{init}" for arm, init in groups))
+
 
 OPTIONS: dict[str, Mapping[str, Any]] = {one.name: one.metadata for one in fields(Query) if one.metadata}
 """Field of `Query` that is an option -> its `flag`, and the arguments of `add_argument`."""

@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
     if args.errors:
         if not predictions.may_be_same(evaluated[0].keys, keys):
             raise UserError(
-                f"{evaluated[0].source}: not of the texts of --errors; pass the data of them with --data"
+                f"{evaluated[0].source}: predictions of other texts; pass the data of these with --data"
             )
         from roberta_small.eval.error_analysis import page_data, render
 

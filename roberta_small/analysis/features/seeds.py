@@ -214,7 +214,8 @@ def draw_seeds(
     if baseline in by_name:
         panel.plot([], [], color="0.45", linewidth=1, linestyle=":", label="mean of the baseline")
     if spread["t_low"].notna().any():
-        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} over seeds (t)")
+        ends = ", cut" if cut_notes(spread["t_low"], spread["t_high"], metric, difference=False) else ""
+        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} over seeds (t{ends})")
     if spread["examples_low"].notna().any():
         panel.plot(
             [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),

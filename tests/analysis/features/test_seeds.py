@@ -91,8 +91,10 @@ def test_axes_end_where_the_metric_does(tmp_path):
     for seed, value in ((1, 60.0), (2, 99.0)):
         write_run(tmp_path, "random", seed, [value] * 2, [value] * 2)
     selection = selection_of(tmp_path)
-    (panel,) = draw_seeds(selection.values, selection.spread, "accuracy").axes
+    figure = draw_seeds(selection.values, selection.spread, "accuracy")
+    (panel,) = figure.axes
     assert intervals(panel, 5) == [[0.0, 100.0]]
+    assert any("cut" in text.get_text() for text in figure.legends[0].get_texts())
     (curves,) = [figure for _, figure in draw_curves_of(selection)]
     for low, high in [panel.get_xlim(), *(panel.get_ylim() for panel in curves.axes)]:
         assert -6 < low < high < 106

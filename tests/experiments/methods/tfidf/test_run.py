@@ -10,6 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoe
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis import best_checkpoints, load_runs
+from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest, metrics, predictions
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
@@ -139,3 +140,19 @@ def test_accuracy_on_real_reviews(tmp_path, monkeypatch):
     assert main([*data, "--out", str(tmp_path / "runs")]) == 0
     best = best_checkpoints(load_runs(tmp_path / "runs"))
     assert best["test"].item() == pytest.approx(84.4, abs=0.5)
+
+
+@pytest.mark.long
+def test_runs_of_other_splits_are_not_paired_and_those_of_the_same_are(tmp_path, monkeypatch, capsys, caplog):
+    """Sorted by class: the labels of both test sets are the same, line by line."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"text number {n} is {label},{label}" for label in ("bad", "good") for n in range(40)]
+    Path("sorted.csv").write_text("\n".join(["text,label", *lines]))
+    for out, seed in (("a", "1"), ("b", "2"), ("c", "1")):
+        assert main(["--data", "sorted.csv", "--data-seed", seed, "--out", out]) == 0
+    for other, paired in (("b", False), ("c", True)):
+        capsys.readouterr()
+        words = ["compare", "a", "--groups", "tfidf/tfidf", f"{other}:tfidf/tfidf", "--format", "json"]
+        assert analysis(words) == 0
+        assert ("examples" in json.loads(capsys.readouterr().out)) == paired
+    assert "--data-seed" in caplog.text  # the remedy, by which c was trained

@@ -115,7 +115,9 @@ def test_a_run_predicts_what_its_checkpoint_predicts(labelled, tmp_path, method)
     options = ("--lora",) if method == "lora" else ()
     assert train_one(data, tmp_path, *options, changes=changes_for(kind)) == 0
     texts = (data / "text/test.input0").read_text().splitlines()
-    found = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-test.jsonl"))
+    rows = predictions.read_any(tmp_path / "predictions-test.jsonl")
+    assert [row.key for row in rows] == predictions.keys_of([texts])
+    found = predictions.to_arrays(rows)
     wanted = SentenceClassifier.from_run(tmp_path / "checkpoint_best.pt", data=data)
     assert found.outputs == pytest.approx(wanted.probabilities(texts), abs=1e-5)
     rows = [json.loads(line) for line in (data / "text/test.label").read_text().splitlines()]
