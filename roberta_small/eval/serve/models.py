@@ -141,11 +141,11 @@ def _best(classifiers: Sequence[SentenceClassifier]) -> str | None:
 
 
 def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
-    """The ensemble of all classifiers, else of the networks (TF-IDF has its own words), else of each once."""
+    """The ensemble of all classifiers, or else of each network once: TF-IDF has its own words."""
     networks = [one for one in classifiers if not isinstance(one.model, TfidfModel)]
     distinct = list({one.model.origin: one for one in reversed(networks)}.values())[::-1]
     reason = None
-    for members in (classifiers, networks, distinct):
+    for members in (classifiers, distinct):
         try:
             ensemble = Ensemble(members)
         except UserError as error:
