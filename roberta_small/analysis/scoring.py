@@ -243,15 +243,22 @@ def validations(table: pd.DataFrame) -> pd.DataFrame:
 def at_validations(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """The rows of `metric` on `subset` that were logged at a validation: one per run and epoch.
 
-    Values at other steps are excluded, unless there are no others, with a warning: they are not known to be
-    at the end of an epoch (for example if the log of `valid` is corrupt). Raises `UserError` as `values_of`.
+    Values at other steps are excluded: they are not known to be at the end of an epoch (for example if the
+    log of `valid` is corrupt). Without any at a validation, those after the last are used, with a warning.
+    Raises `UserError` as `values_of`, and if no row is left.
     """
-    logged = values_of(table, subset, metric)
-    rows = logged.merge(validations(table), on=[*RUN, "step"])
-    if not rows.empty:
-        return rows
-    logger.warning("%s on %s was never logged at the step of a validation", metric, subset)
-    return logged.groupby([*RUN, "epoch"], as_index=False).last()
+    logged, validated_at = values_of(table, subset, metric), validations(table)
+    rows = logged.merge(validated_at, on=[*RUN, "step"])
+    if rows.empty:
+        last = validated_at.groupby(RUN, as_index=False)["step"].max().rename(columns={"step": "last"})
+        rows = logged.merge(last, on=RUN).query("step > last")
+        rows = rows.drop(columns="last").drop_duplicates([*RUN, "epoch"], keep="last")
+        if rows.empty:
+            raise UserError(
+                f"'{metric}' on the subset '{subset}' was never logged at the step of a validation"
+            )
+        logger.warning("%s on %s was logged only after the last validation", metric, subset)
+    return rows
 
 
 def per_epoch(

@@ -59,8 +59,7 @@ def usual_or_only(usual: str, subsets: Iterable[str]) -> str:
 
 def validated(subsets: Iterable[str]) -> str:
     """The subset whose steps end epochs: valid, or the only evaluated one; without any, the unnamed one."""
-    evaluated = set(subsets) - NOT_EVALUATED
-    return usual_or_only(SELECTING, evaluated) if evaluated else NO_SUBSET
+    return NO_SUBSET if set(subsets) - set(TRAINING) == {NO_SUBSET} else usual_or_only(SELECTING, subsets)
 
 
 def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
@@ -72,7 +71,7 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     if on_subset.empty:
         known = sorted(table["subset"].unique())
         remedy = "select (--choose-on) or report (--split) another one, or name the folders with --pattern"
-        if validated(known) == NO_SUBSET in known:
+        if validated(known) == NO_SUBSET:
             remedy = f"--choose-on {NO_SUBSET} --split {NO_SUBSET} reads what was logged without one"
         raise UserError(f"no subset '{subset}' in the logs, only {', '.join(known)}; {remedy}")
     rows = on_subset[on_subset["metric"] == metric]
