@@ -57,16 +57,8 @@ def test_validation_is_over_all_blocks(text, task, mode, blocks):
     assert losses_of(trainer, 1)
     trainer.task.load_dataset("valid")
     samples = list(trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))
-    pad = trainer.task.source_dictionary.pad()
-    tokens = [sample["net_input"]["src_tokens"].ne(pad).sum() for sample in samples]
-    assert [sum(sample["nsentences"] for sample in samples), int(sum(tokens))] == [
-        blocks,
-        100 + (blocks if task == "masked_lm" else 0),  # each begins with <s>
-    ]
-    if task != "masked_lm" and mode == "eos":
-        rows = [[*(4 + (i * 7 + 3 * j) % (PIECES - 1) for j in range(9)), 2] for i in range(10)]
-        found = [row[row != pad].tolist() for sample in samples for row in sample["target"]]
-        assert sorted(found) == sorted(rows)
+    assert sum(sample["nsentences"] for sample in samples) == blocks
+    assert sum(sample["ntokens"] for sample in samples) == 100 + (blocks if task == "masked_lm" else 0)  # <s>
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

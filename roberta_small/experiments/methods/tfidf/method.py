@@ -54,6 +54,7 @@ Test is not used for the choice. Multi-label data have a logistic regression for
 {KINDS[REGRESSION].metric}.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
+In scripts without spaces, such as Chinese, Japanese and Thai, every character is a word.
 
 The fit is deterministic: there is one run, OUT/tfidf/{INIT}/seed{SEED}, with the scores as TensorBoard
 scalars, the predictions of valid and test, {MODEL}: the chosen C and the most informative n-grams of each
