@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError
 from roberta_small.common.hardware import CPU
 from roberta_small.common.label_kinds import Labels
+from roberta_small.common.optional import needed_by
 from roberta_small.eval.base import Model
 from roberta_small.eval.texts import Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
@@ -114,10 +115,8 @@ class GraphModel(Model):
     def session(self) -> Any:
         """The session of ONNX Runtime; raises `UserError` if the file cannot be loaded."""
         path = self.run.checkpoint
-        try:
+        with needed_by(f"{path}"):
             import onnxruntime
-        except ImportError:
-            raise UserError("ONNX files need onnxruntime; install it: pip install onnxruntime") from None
         try:
             return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has no common class of errors that is public

@@ -12,8 +12,8 @@ from pathlib import Path
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
+from roberta_small.common.optional import needed_by
 from roberta_small.eval.options import add_checkpoint_files, overrides
-from roberta_small.export import missing_package_is_reported
 
 EXAMPLES = """examples:
   roberta-small export transformers runs/fairseq/pretrained/seed1 --out classifier
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int | None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    with missing_package_is_reported():
+    with needed_by("export"):
         args = build_parser().parse_args(arguments)
         return args.run(args)
 

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import json_line
+from roberta_small.common.optional import needed_by
 from roberta_small.common.predictions import AnyPrediction, ValuePrediction
 from roberta_small.preprocess.readers.records import COMPRESSED
 
@@ -260,11 +261,9 @@ def write_parquet(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
 
     The cells of a column of mixed types are written as text.
     """
-    try:
+    with needed_by("--format parquet"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
     words = [*([layout.label] if layout.classes else []), "note"]
     texts = {"text", *(layout.renamed.get(name, name) for name in words)}
     types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in layout.header()}
@@ -296,11 +295,9 @@ def write_parquet(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
 @contextlib.contextmanager
 def write_workbook(stream: IO[bytes], layout: Layout) -> Iterator[Write]:
     """A workbook with one sheet (`Layout.row`). Text that begins with = stays text."""
-    try:
+    with needed_by("--format xlsx"):
         import openpyxl
         from openpyxl.cell import WriteOnlyCell
-    except ImportError:
-        raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("predictions")
     shortened = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from roberta_small.common.cli import positive, positive_number
 from roberta_small.common.errors import UserError
 from roberta_small.common.hardware import CPU
+from roberta_small.common.optional import needed_by
 from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
 from roberta_small.eval.origin import GRAPH, MODELS, RunCheckpoint, find_runs
 
@@ -97,14 +98,9 @@ def run(args: argparse.Namespace) -> None:
     Raises `UserError` for an address that is not available, a model that cannot be loaded, limits that
     exclude each other, and if FastAPI or Uvicorn is not installed.
     """
-    try:
+    with needed_by("serve"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"the extra serve is not installed ({error.name} is missing): make install, or "
-            "pip install --editable '.[serve]' --constraint constraints.txt"
-        ) from None
     if args.max_waiting < args.max_texts:
         raise UserError(
             f"--max-waiting {args.max_waiting}: less than --max-texts {args.max_texts}, so that a request of "

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.errors import UNWRITABLE, UserError, enumerate_some
 from roberta_small.common.families import POOLING
 from roberta_small.common.files import (
     SHIPPED,
@@ -33,9 +33,9 @@ from roberta_small.common.files import (
     sha256,
     shown_path,
 )
+from roberta_small.common.optional import needed_by
 from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
 from roberta_small.experiments.inputs.files import require_checkpoint, symbols
-from roberta_small.export import missing_package_is_reported
 
 CONVERSION = 4
 """Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
@@ -193,7 +193,7 @@ def _is_ours(path: Path) -> bool:
 
 def _downloaded(name: str, flag: str) -> Path:
     """The files of a model on the hub; raises `UserError` for none, and before the weights are downloaded."""
-    with missing_package_is_reported():
+    with needed_by(name):
         from huggingface_hub import snapshot_download
     print(f"{name}: loading from the Hugging Face hub", file=sys.stderr)  # without a network it retries
     text = [f"*{suffix}" for suffix in TEXT_SUFFIXES]
@@ -204,9 +204,9 @@ def _downloaded(name: str, flag: str) -> Path:
         if not any(folder.glob(SAFETENSORS)):
             snapshot_download(name, allow_patterns=[PICKLES], ignore_patterns=TOP_LEVEL)
         snapshot_download(name, allow_patterns=[POOLING])
-    except UserError:
-        raise
     except Exception as error:  # the hub's library raises errors of many kinds
+        if isinstance(error, UserError) or getattr(error, "errno", None) in UNWRITABLE:
+            raise
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{name}: no such file or folder, and no model of this name can be loaded from the Hugging Face "
@@ -248,7 +248,7 @@ def _convert(folder: Path, source: str, files: dict[str, str], target: Path) -> 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     # Before fairseq is imported, which would otherwise let the root logger print everything.
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    with missing_package_is_reported():
+    with needed_by(source):
         from roberta_small.export.transformers.to_fairseq import convert_back
     with atomic_folder(target) as new:
         found = convert_back(folder, new / MODEL)

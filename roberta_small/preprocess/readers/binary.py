@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.optional import needed_by
 from roberta_small.preprocess.readers.lines import read_bytes
 from roberta_small.preprocess.readers.records import DATASET
 
@@ -17,11 +18,9 @@ SPLIT = "split"
 
 def load_parquet(path: str) -> pd.DataFrame:
     """The columns of a Parquet file."""
-    try:
+    with needed_by(f"{path}: Parquet"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise UserError(f"{path}: Parquet needs pyarrow; install it: pip install pyarrow") from None
     data = read_bytes(path)
     try:
         # `read_table`, or a Python stream, would start threads even with use_threads=False, and a process
@@ -46,11 +45,9 @@ def load_parquet(path: str) -> pd.DataFrame:
 
 def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
     """The cells of the only sheet that has any, formulas as their values; index: number of the row."""
-    try:
+    with needed_by(f"{path}: a workbook"):
         import openpyxl
         from openpyxl.utils.escape import unescape
-    except ImportError:
-        raise UserError(f"{path}: a workbook needs openpyxl; install it: pip install openpyxl") from None
 
     def value(cell: Any) -> Any:
         """None for an error such as #N/A, text without escapes such as _x000D_."""
@@ -93,10 +90,8 @@ def read_dataset(source: str) -> pd.DataFrame:
     its split, from 1. Raises `UserError` where the library is missing or cannot load the data set.
     """
     name, _, configuration = source.removeprefix(DATASET).partition(":")
-    try:
+    with needed_by(source):
         import datasets
-    except ImportError:
-        raise UserError(f"{source}: needs the package datasets; install it: pip install datasets") from None
     try:
         loaded = datasets.load_dataset(name, configuration or None)
     except Exception as error:  # the library raises errors of many kinds

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.optional import needed_by
 from roberta_small.preprocess.readers.lines import read_bytes
 
 UTF_8, UTF_16, UTF_32 = "utf-8", "utf-16", "utf-32"
@@ -79,10 +80,8 @@ def encoding_of(path: str) -> str:
         # The library reads only the beginning of a text, which may be ASCII.
         if b"\0" not in data:  # as in UTF-16, whose lines cannot be split so
             data = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
-    try:
+    with needed_by(f"{place}: not UTF-8; {SPECIFY}; detecting it"):
         import chardet
-    except ImportError:
-        raise UserError(f"{place}: not UTF-8; {SPECIFY}, or install chardet: pip install chardet") from None
     found = chardet.detect(data[:DETECTION_BYTES])["encoding"]
     if found is None or codecs.lookup(found).name in ("ascii", UTF_8):
         raise UserError(f"{place}: neither UTF-8 nor text in an encoding that can be detected; {SPECIFY}")

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.optional import needed_by
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import (
     MASK,
@@ -235,12 +236,8 @@ def text_only(tokenizer: Any) -> dict[str, Any]:
 
 def load_transformers(name: str) -> Any:
     """The tokenizer of a folder or hub name; raises `UserError` if Transformers cannot load it."""
-    try:
+    with needed_by(name):
         from transformers import AutoTokenizer
-    except ImportError:
-        raise UserError(
-            f"{name}: needs the package transformers; install it: pip install transformers"
-        ) from None
     try:
         return AutoTokenizer.from_pretrained(
             name, local_files_only=Path(name).is_dir(), trust_remote_code=False

@@ -103,9 +103,7 @@ def test_errors_of_the_command_line_name_option_and_value(words, facts, capsys):
 
 
 @pytest.mark.parametrize("name", ["fastapi", "uvicorn"])
-def test_without_the_extra_the_error_names_it(monkeypatch, capsys, name):
+def test_without_a_package_the_error_names_it(monkeypatch, capsys, name):
     monkeypatch.setitem(sys.modules, name, None)
     assert main(["serve", "run"]) == 1
-    errors = capsys.readouterr().err
-    assert name in errors
-    assert re.search(r"pip install .*\[serve\]", errors)
+    assert f"pip install {name}" in capsys.readouterr().err
