@@ -28,9 +28,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from roberta_small.common import manifest
+from roberta_small.common.class_weights import FLAG
 from roberta_small.common.cli import EXTENSIONS, PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
@@ -51,6 +52,8 @@ VERSION = 1
 ERROR = "error: "
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of tokenizer and recipe that are no paths."""
+COLUMNS = "feature_names_in_"
+FEATURES = (COLUMNS, "n_features_in_")
 ARM = "fairseq"
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
@@ -70,17 +73,21 @@ class TextModel(BaseEstimator):
         tokenizer: as for `roberta-small prepare`; None for that of `pretrained`, or a new one.
         folder: folder of the data and runs, which stays. None: a temporary one, removed with the object.
         device: `auto`, `cpu` or `cuda`.
+        class_weight: weights of the classes in the training loss: "balanced", or a weight for each label.
         progress: whether `fit` shows what the training prints; None: on a terminal and in a notebook.
 
     Attributes of a fitted model:
         runs_: the folder of the runs.
         log_: what `roberta-small train` printed: the plan, and what was noticed about the data.
+        n_features_in_: 1, or 2 for pairs; feature_names_in_: the names of the columns, if X was a DataFrame.
 
     Several threads may predict with one object. Pickles and `save` contain the weights.
     """
 
     runs_: Path
     log_: str
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
 
     def __init__(
         self,
@@ -98,6 +105,7 @@ class TextModel(BaseEstimator):
         tokenizer: str | os.PathLike[str] | None = None,
         folder: str | os.PathLike[str] | None = None,
         device: str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
         progress: bool | None = None,
     ) -> None:
         self.pretrained = pretrained
@@ -113,6 +121,7 @@ class TextModel(BaseEstimator):
         self.tokenizer = tokenizer
         self.folder = folder
         self.device = device
+        self.class_weight = class_weight
         self.progress = progress
 
     def _fit(
@@ -123,12 +132,15 @@ class TextModel(BaseEstimator):
             raise ValueError(f"seeds: {self.seeds!r} is not a sequence of seeds, such as (1, 2, 3)")
         if (X_valid is None) != (valid_cells is None):
             raise ValueError("X_valid and y_valid: pass both or neither")
+        self._check_columns(X, new=True)
         rows = _rows(X, cells)
+        self.n_features_in_ = 1 + ("pair" in rows[0])
         held_out: list[dict[str, Any]] | None = None
         if X_valid is not None and valid_cells is not None:
             held_out = _rows(X_valid, valid_cells, "X_valid", "y_valid")
             if len({"pair" in row for row in (*rows, *held_out)}) > 1:
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
+            self._check_columns(X_valid)
         folder = self._temporary() if self.folder is None else Path(self.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         for name, some in ((EXAMPLES, rows), (VALID, held_out)):
@@ -156,6 +168,7 @@ class TextModel(BaseEstimator):
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         """The outputs for texts X, (N, K) in the order of the model's classes, or values (N, 1)."""
         check_is_fitted(self, "runs_")
+        self._check_columns(X)
         texts = check_texts(X)
         with self._lock:
             model = self._model()
@@ -213,6 +226,7 @@ class TextModel(BaseEstimator):
         names, form = sorted(model.labels.classes), ONE if model.labels.kind.exclusive else LISTS
         found._recall({"classes": names, "names": names, "labels": form})
         found._complete(run.folder if run.manifest else run.checkpoint, [""])
+        found.n_features_in_ = 1 + model.pairs
         found._loaded = model
         return found
 
@@ -262,6 +276,13 @@ class TextModel(BaseEstimator):
         tags.non_deterministic = True  # rounding differs between processors
         return tags
 
+    def _check_columns(self, X: Any, *, new: bool = False) -> None:
+        """Compare the names of a DataFrame's columns with those of `fit`, or record them, as scikit-learn."""
+        if isinstance(X, pd.DataFrame) and (new or X.shape[1] > 1 or hasattr(self, COLUMNS)):
+            validate_data(self, X, reset=new, skip_check_array=True)
+        elif new and hasattr(self, COLUMNS):
+            del self.feature_names_in_
+
     def _words(self, kind: LabelKind, *, paired: bool, held_out: bool) -> list[str]:
         """The words of `roberta-small train`, below the folder."""
         options: dict[str, Any] = {
@@ -287,7 +308,16 @@ class TextModel(BaseEstimator):
                 value = os.path.abspath(value)
             options[name] = value
         options |= {name: getattr(self, name.replace("-", "_")) for name in HYPERPARAMETERS}
-        return _command_line(options, self.flags)
+        flags = list(self.flags)
+        if (weights := self._weights()) is not None:
+            kind.require_exclusive("class_weight")
+            flags += [FLAG, weights if isinstance(weights, str) else json.dumps(weights, ensure_ascii=False)]
+        return _command_line(options, flags)
+
+    def _weights(self) -> dict[str, float] | str | None:
+        if not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        return {_name(label): float(weight) for label, weight in self.class_weight.items()}
 
     def _temporary(self) -> Path:
         folder = tempfile.mkdtemp(prefix="roberta-small-")
@@ -347,13 +377,15 @@ class TextModel(BaseEstimator):
             for kept in (manifest.NAME, THRESHOLDS):
                 if (folder / kept).is_file():
                     shutil.copyfile(folder / kept, copy / kept)
-        lists = {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)}
+        lists: dict[str, Any] = {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)}
+        lists["class_weight"] = self._weights()
         record = {
             "version": VERSION,
             "parameters": self.get_params(deep=False) | lists,
             **self._recorded(),
             "folders": self._folders,
             "log": self.log_,
+            "features": {n: np.asarray(v).tolist() for n, v in vars(self).items() if n in FEATURES},
         }
         atomic_write(target / RECORD, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
@@ -368,6 +400,8 @@ class TextModel(BaseEstimator):
         known = self.get_params(deep=False)
         self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
         self.log_ = record["log"]
+        for name, value in record.get("features", {}).items():
+            setattr(self, name, np.array(value, dtype=object) if isinstance(value, list) else value)
         self._complete(source / RUNS, record["folders"])
 
 
@@ -386,7 +420,7 @@ class TextClassifier(ClassifierMixin, TextModel):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **others: Any) -> Self:
         """Train on texts X and labels y; returns the classifier.
 
         X: N texts, or N pairs of texts: a list, a Series, an array, or a DataFrame with one or two columns.
@@ -396,6 +430,7 @@ class TextClassifier(ClassifierMixin, TextModel):
 
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
+        _refuse(others)
         form = _form(y)
         cells, _, classes = _cells(y, "y", form)
         names = list(map(_name, classes.tolist()))
@@ -481,11 +516,12 @@ class TextRegressor(RegressorMixin, TextModel):
         >>> regressor.fit(pairs, similarities).predict([("Il pleut.", "La pluie tombe.")])  # doctest: +SKIP
     """
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **others: Any) -> Self:
         """Train on texts X and numbers y; returns the regressor.
 
         X, X_valid and errors as for `TextClassifier.fit`. y: N finite numbers.
         """
+        _refuse(others)
         valid_cells = None if y_valid is None else _check_numbers(y_valid, "y_valid")
         self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells)
         return self
@@ -533,8 +569,11 @@ def tables(runs: str | os.PathLike[str], metric: str | None = None) -> dict[str,
 
 def check_texts(X: Any, name: str = "X") -> list[Text]:
     """The texts of a list, Series, array or DataFrame; `ValueError` with the position of what is no text."""
-    if isinstance(X, str | bytes):
+    if isinstance(X, str | bytes) or getattr(X, "ndim", 1) == 0:
         raise ValueError(f"{name}: one string; pass a list of texts")
+    if isinstance(X, Mapping | set | frozenset):
+        remedy = "list(X.values()), or pandas.DataFrame(X)" if isinstance(X, Mapping) else "sorted(X)"
+        raise ValueError(f"{name}: a {type(X).__name__} instead of a list of texts; pass {remedy}")
     if isinstance(X, pd.DataFrame):
         X = X.to_numpy(dtype=object)
     rows = X.tolist() if isinstance(X, np.ndarray | pd.Series) else list(X)
@@ -634,6 +673,13 @@ def _rows(X: Any, cells: Sequence[Any], one: str = "X", other: str = "y") -> lis
     return [{**row, "label": cell} for row, cell in zip(rows, cells, strict=True)]
 
 
+def _refuse(others: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for other parameters of `fit` than its own."""
+    for name in others:
+        weights = "class_weight= of TextClassifier weights classes; repeat a text to weight it"
+        raise TypeError(f"fit: has no parameter {name}; {weights}")
+
+
 def _command_line(options: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
     """The words of `roberta-small train` from names and values in Python, and flags of the trainer."""
     words: list[str] = []
@@ -655,7 +701,7 @@ def _run(
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "roberta_small", "train", *words],
         cwd=folder,
-        env=environment,
+        env={**(os.environ if environment is None else environment), "PYTHONIOENCODING": "utf-8"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -667,7 +713,8 @@ def _run(
         for line in process.stdout:
             lines.append(line.rstrip("\n"))
             if show is not None:
-                print(lines[-1], file=show, flush=True)
+                encoding = getattr(show, "encoding", None) or "utf-8"
+                print(lines[-1].encode(encoding, "backslashreplace").decode(encoding), file=show, flush=True)
     finally:
         if process.poll() is None:
             process.terminate()

@@ -1,8 +1,13 @@
 """`TextClassifier` as a scikit-learn estimator, on small networks; the functions `train` and `tables`."""
 
 import copy
+import gc
+import json
+import os
 import pickle
 import threading
+import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,12 +15,13 @@ import pytest
 from sklearn import metrics as sk_metrics
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 
-from roberta_small import TextClassifier, TextRegressor, tables, train
+from roberta_small import TextClassifier, TextRegressor, estimator, tables, train
 from roberta_small.analysis import load_runs
 from roberta_small.common.errors import UserError
 from roberta_small.estimator import check_texts
@@ -114,6 +120,20 @@ def lowered(texts):
 
 
 @pytest.mark.long
+def test_nothing_of_a_classifier_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    classifier = TextClassifier(**SMALL).fit(*examples(20))
+    classifier.predict(["un"])
+    runs, gone = classifier.runs_, weakref.ref(classifier)
+    del classifier
+    gc.collect()
+    assert gone() is None
+    assert not runs.exists()
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.long
 def test_model_selection_and_pipelines():
     texts, labels = examples(40)
     classifier = TextClassifier(**SMALL)
@@ -131,10 +151,16 @@ def test_pairs_numbers_and_held_out_examples(tmp_path):
     texts, _ = examples(40)
     frame = pd.DataFrame({"one": texts, "other": texts[::-1]})
     labels = pd.Series([3, 7] * 20)
-    classifier = TextClassifier(folder=tmp_path, **SMALL)
+    classifier = TextClassifier(folder=tmp_path, class_weight={3: 1, 7: 2.5}, **SMALL)
     classifier.fit(frame[:30], labels[:30], X_valid=frame[30:], y_valid=labels[30:])
     assert "30 training examples" in classifier.log_
     assert classifier.classes_.tolist() == [3, 7]
+    assert "3 1, 7 2.5" in classifier.log_
+    classifier.save(tmp_path / "saved")
+    for other in (pickle.loads(pickle.dumps(classifier)), TextClassifier.load(tmp_path / "saved")):
+        assert (other.n_features_in_, other.feature_names_in_.tolist()) == (2, ["one", "other"])
+        with pytest.raises(ValueError, match="order"):
+            other.predict(frame[["other", "one"]])
     assert set(classifier.predict(frame.to_numpy())) <= {3, 7}
     with pytest.raises(ValueError, match="pairs"):
         classifier.predict(texts)
@@ -199,6 +225,11 @@ def test_texts():
     assert check_texts(np.array([["a"], ["b"]])) == ["a", "b"]
     assert check_texts([("a", "b"), ["c", "d"]]) == [("a", "b"), ("c", "d")]
     assert check_texts([]) == []
+    texts = {"text": ["a", "b"]}
+    assert check_texts(pd.DataFrame(texts)) == check_texts(texts["text"])  # what the errors propose
+    for wrong in (texts, {1: "a"}, {"a", "b"}, np.array("ab"), pd.DataFrame({"text": ["a", None]})):
+        with pytest.raises(ValueError, match="X: "):
+            check_texts(wrong)
     for wrong in ("a", ["a", 1], ["a", None], [("a", "b"), "c"], ["c", ("a", "b")], [("a", "b", "c")]):
         with pytest.raises(ValueError, match="X: "):
             check_texts(wrong)
@@ -223,6 +254,54 @@ def test_texts():
 def test_labels_that_are_not_accepted(labels, fact):
     with pytest.raises(ValueError, match=fact):
         TextClassifier().fit(["a", "b", "c"], labels)
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """The words of the trainings that `fit` would run; the fitted models predict the first class."""
+    found = []
+    model = SimpleNamespace(pairs=True, classes=["3", "7"], labels=SimpleNamespace(size=2))
+    model.classify = lambda texts: SimpleNamespace(probabilities=np.array([[0.6, 0.4]] * len(texts)))
+    monkeypatch.setattr(estimator, "_run", lambda words, *others: found.append(words) or (0, []))
+    monkeypatch.setattr(TextClassifier, "_model", lambda self: model)
+    return found
+
+
+def succeeds(function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except ValueError:
+        return False
+    return True
+
+
+def test_the_columns_of_frames_are_compared_as_in_scikit_learn(commands):
+    frame = pd.DataFrame({"title": ["a", "b"], "body": ["c", "d"], "more": ["e", "f"]})
+    numbers, labels = pd.DataFrame(np.eye(2, 3), columns=frame.columns), [3, 7]
+    kept = frame[["title", "body"]]
+    ours = TextClassifier().fit(kept, labels)
+    theirs = LogisticRegression().fit(numbers[kept.columns], labels)
+    assert ours.feature_names_in_.tolist() == theirs.feature_names_in_.tolist()
+    assert ours.n_features_in_ == theirs.n_features_in_
+    for columns in (["title", "body"], ["body", "title"], ["title"], ["body", "more"], list(frame)):
+        wanted = succeeds(theirs.predict, numbers[columns])
+        assert succeeds(ours.predict, frame[columns]) == wanted
+        assert succeeds(ours.fit, kept, labels, X_valid=frame[columns], y_valid=labels) == wanted
+    assert ours.predict(kept.to_numpy()).tolist() == [3, 3]
+    assert not hasattr(ours.fit(kept.to_numpy(), labels), "feature_names_in_")
+
+
+def test_class_weight_is_the_flag_and_sample_weight_names_it(commands):
+    pairs, weights = [("a", "b"), ("c", "d")], {np.int64(3): 1, np.int64(7): 2.5}
+    for given in ("balanced", weights):
+        TextClassifier(class_weight=given).fit(pairs, [3, 7])
+    assert [words[-3:-1] for words in commands] == [["--", "--class-weights"]] * 2
+    assert commands[0][-1] == "balanced"
+    assert json.loads(commands[1][-1]) == {"3": 1, "7": 2.5}
+    with pytest.raises(TypeError, match=r"sample_weight.*class_weight="):
+        TextClassifier().fit(pairs, [3, 7], sample_weight=[1, 2])
+    with pytest.raises(UserError, match="class_weight"):
+        TextRegressor(class_weight="balanced").fit(pairs, [3, 7])
 
 
 @pytest.mark.parametrize("seeds", [3, ()])
