@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import functools
+import io
+import json
 import os
 import re
 import sys
@@ -11,6 +15,16 @@ from types import TracebackType
 
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError: |CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 """Errors of torch if the memory of a GPU does not suffice; this package does not import torch."""
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+"""Numbers of the errors of files and folders that this user cannot write."""
+SURROUNDINGS = {
+    "No usable temporary directory": "no folder for temporary files can be written; set TMPDIR to one",
+    "Could not determine home directory": "no home directory for the cache; set RS_CACHE to a folder",
+    "Matplotlib requires access": "Matplotlib has no folder for its cache; set MPLCONFIGDIR to one",
+}
+"""Part of the message of an error, of Python or Matplotlib -> what it means and which variable to set."""
+ESCAPES = "roberta-small-escapes"
+"""Name of the error handler `_escape`."""
 SHOWN_AS: dict[str, str] = {}
 """A temporary folder -> the path of the user whose content it has (`common.archive`)."""
 
@@ -46,8 +60,18 @@ def message_of(error: BaseException) -> str | None:
     if OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         return "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"error: {shown_text(str(error.filename))}: {error.strerror}"
-    return None
+        return f"error: {shown_text(str(error.filename))}: {error.strerror}{_variable(error)}"
+    return next((f"error: {fault}" for sign, fault in SURROUNDINGS.items() if sign in str(error)), None)
+
+
+def _variable(error: OSError) -> str:
+    """The environment variable to set if a folder of a cache cannot be written."""
+    home = os.path.expanduser("~/.cache")
+    folders = {"RS_CACHE": f"{home}/fairseq-roberta-small", "HF_HOME": f"{home}/huggingface"}
+    path = os.path.abspath(os.fsdecode(error.filename)) if error.errno in UNWRITABLE else "/"
+    near = [(name, os.path.abspath(os.environ.get(name) or folder)) for name, folder in folders.items()]
+    found = [name for name, folder in near if os.path.commonpath([path, folder]) in (path, folder)]
+    return f"; set {' or '.join(found)} to a folder that can be written" if found and path != "/" else ""
 
 
 def exit_code(error: BaseException) -> int:
@@ -62,6 +86,8 @@ def report_errors(main: Callable[..., int | None]) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(*args: object, **kwargs: object) -> int:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors=ESCAPES)
         try:
             return main(*args, **kwargs) or 0
         except BrokenPipeError:
@@ -76,6 +102,23 @@ def report_errors(main: Callable[..., int | None]) -> Callable[..., int]:
             return exit_code(error)
 
     return wrapped
+
+
+@functools.cache
+def _report_encoding(encoding: str) -> None:
+    if encoding != "utf-8":  # otherwise a lone surrogate, of a file name
+        what = f"the encoding {encoding} lacks characters of this output, which are written as \\u..."
+        print(f"warning: {what}; set PYTHONIOENCODING=utf-8", file=sys.stderr)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of `codecs`: characters that an encoding lacks, as in JSON."""
+    assert isinstance(error, UnicodeEncodeError)
+    _report_encoding(error.encoding)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(ESCAPES, _escape)
 
 
 def install_excepthook() -> None:

@@ -46,7 +46,7 @@ def environment(threads: int) -> dict[str, str]:
     """Environment variables of a trainer; values of `TUNING` that the user has set are kept."""
     tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
     follow = {} if threads_are_given() else {FOLLOW: "1"}
-    return tuning | dict.fromkeys(THREADS, str(threads)) | follow
+    return {"PYTHONIOENCODING": "utf-8"} | tuning | dict.fromkeys(THREADS, str(threads)) | follow
 
 
 def threads_are_given() -> bool:

@@ -1,6 +1,8 @@
 """A mistake of the user becomes a message and an exit code; a bug keeps its traceback."""
 
 import errno
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError, exit_code, message_of, report_errors
+from roberta_small.common.files import cache_folder
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu"
@@ -99,3 +102,35 @@ raise {}
     assert error.startswith("Traceback")
     assert error.endswith("ZeroDivisionError: ours\n")
     assert code == 1
+
+
+TEXT = "é 漢字 😀 \udce9"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_the_encoding_of_the_output_lacks_is_written_as_in_json(encoding):
+    program = f"import json; from roberta_small.common.errors import report_errors as r; t = {TEXT!a}; "
+    program += "r(lambda: print(json.dumps(t, ensure_ascii=False)))()"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, cwd=ROOT)
+    assert json.loads(done.stdout.decode(encoding)) == TEXT
+    # Once, with a remedy, which is the last case here.
+    assert done.stderr.decode().count("PYTHONIOENCODING=utf-8") == (encoding != "utf-8")
+
+
+def test_an_unusable_home_or_temporary_folder_names_the_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.delenv("RS_CACHE", raising=False)
+    with pytest.raises(OSError, match="null") as raised:
+        cache_folder().mkdir(parents=True)
+    assert "RS_CACHE" in message_of(raised.value)
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))  # the remedy
+    cache_folder().mkdir(parents=True)
+    assert "RS_CACHE" not in message_of(PermissionError(errno.EACCES, "Permission denied", "/dev/null/a"))
+    program = "import tempfile; tempfile._candidate_tempdir_list = lambda: []; "
+    program += "from roberta_small.common.errors import report_errors as r; r(tempfile.gettempdir)(); "
+    program += "r(lambda: __import__('matplotlib').get_cachedir())()"
+    errors = [line for line in python(program)[0].splitlines() if line.startswith("error: ")]
+    assert [line.rpartition("set ")[2].split()[0] for line in errors] == ["TMPDIR", "MPLCONFIGDIR"]
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "fonts"))
+    assert "MPLCONFIGDIR" not in python(program)[0]
