@@ -12,7 +12,7 @@ import logging
 
 from roberta_small.common.cli import load_extensions
 from roberta_small.common.errors import install_excepthook
-from roberta_small.common.startup import import_of_fairseq
+from roberta_small.common.startup import import_of_fairseq, is_command
 
 # On import, fairseq's speech modules log that an optional package is missing, and set the root logger's level
 # and handlers so that the debug messages of all libraries are shown.
@@ -35,7 +35,8 @@ from roberta_small.fairseq_plugin.training import optimizer, termination, time_b
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers
-install_excepthook()
+if is_command():
+    install_excepthook()
 library_warnings.filter_warnings()
 loading.allow_fairseq_objects()
 optimizer.leave_out_compiler()

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -90,13 +91,14 @@ def test_functions_of_an_imported_or_broken_package(package):
 
 def test_fairseq_is_imported_without_packages_that_it_rarely_uses():
     code = """
-import importlib, sys
+import gc, importlib, sys
 below = "eval.network", "eval.language_model", "experiments.methods.fairseq_train"
 for name in ("fairseq_plugin", *(f"roberta_small.{module}" for module in below)):
     importlib.import_module(name)
     assert "fairseq" in sys.modules
     large = {"sklearn", "scipy", "pandas.core", "tensorboardX"} & sys.modules.keys()
     assert not large, (name, large)
+assert gc.get_freeze_count() == 0 and sys.excepthook is sys.__excepthook__  # a program of the user
 import torch
 from roberta_small.fairseq_plugin.training.optimizer import FusedAdam
 model = torch.nn.Linear(2, 2)
@@ -148,12 +150,15 @@ assert not large, large
     assert done.stdout.startswith("usage: ")
 
 
-def test_what_fairseqs_import_creates_is_not_searched_for_garbage():
+@pytest.mark.parametrize("program", ["roberta-small", "analyse.py"])
+def test_what_fairseqs_import_creates_is_not_searched_for_garbage_by_commands(program, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    monkeypatch.setattr(sys, "argv", [f"/usr/bin/{program}"])
     try:
         with import_of_fairseq():
             assert not gc.isenabled()
             kept = [[]]
         assert gc.isenabled()
-        assert not any(one is kept for one in gc.get_objects())
+        assert any(one is kept for one in gc.get_objects()) == (program == "analyse.py")
     finally:
         gc.unfreeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import multiprocessing.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,10 @@ def forking_workers(
     is kept.
     """
     init(iterator, *args, **kwargs)
+    if iterator.num_workers > 0:
+        # Their sockets are in the temporary folder of this process, which removes it, and not in folders of
+        # their own, which stay when the process ends before them.
+        multiprocessing.util.get_temp_dir()
     default = multiprocessing.get_all_start_methods()[0]
     if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
         multiprocessing.set_start_method("fork", force=True)

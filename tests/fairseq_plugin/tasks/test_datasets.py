@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.fairseq_plugin.tasks import datasets
+from tests.support import preloaded
 from tests.support.data_folders import write_data, write_shards
 from tests.support.training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
@@ -102,3 +104,18 @@ def test_worker_processes_start_by_fork_unless_the_program_has_chosen(
     monkeypatch.setattr(datasets.multiprocessing, "set_start_method", lambda name, force: calls.append(name))
     datasets.forking_workers(lambda iterator: None, SimpleNamespace(num_workers=workers))
     assert calls == chosen
+
+
+def test_worker_processes_leave_no_folder_behind(tmp_path):
+    """They end with the process that iterates, so they cannot remove their sockets."""
+    program = f"""
+import tempfile, torch
+from types import SimpleNamespace
+from roberta_small.fairseq_plugin.tasks import datasets
+tempfile.tempdir = {str(tmp_path)!r}
+datasets.forking_workers(lambda iterator: None, SimpleNamespace(num_workers=1))
+kept = iter(torch.utils.data.DataLoader(torch.ones(8, 3), num_workers=1))
+next(kept)
+"""
+    subprocess.run([preloaded.python(), "-c", program], check=True)
+    assert not list(tmp_path.iterdir())
