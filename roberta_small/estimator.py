@@ -141,6 +141,7 @@ class TextModel(BaseEstimator):
             held_out = _rows(X_valid, valid_cells, "X_valid", "y_valid")
             if len({"pair" in row for row in (*rows, *held_out)}) > 1:
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
+            self._check_columns(X_valid)
         folder = self._temporary() if self.folder is None else Path(self.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         for name, some in ((EXAMPLES, rows), (VALID, held_out)):
@@ -280,8 +281,8 @@ class TextModel(BaseEstimator):
         """Compare the names of a DataFrame's columns with those of `fit`, or record them, as scikit-learn."""
         if isinstance(X, pd.DataFrame) and (new or X.shape[1] > 1 or hasattr(self, COLUMNS)):
             validate_data(self, X, reset=new, skip_check_array=True)
-        elif new:
-            vars(self).pop(COLUMNS, None)
+        elif new and hasattr(self, COLUMNS):
+            del self.feature_names_in_
 
     def _words(self, kind: LabelKind, *, paired: bool, held_out: bool) -> list[str]:
         """The words of `roberta-small train`, below the folder."""
@@ -420,7 +421,7 @@ class TextClassifier(ClassifierMixin, TextModel):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **unknown: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **others: Any) -> Self:
         """Train on texts X and labels y; returns the classifier.
 
         X: N texts, or N pairs of texts: a list, a Series, an array, or a DataFrame with one or two columns.
@@ -430,7 +431,7 @@ class TextClassifier(ClassifierMixin, TextModel):
 
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
-        _refuse(unknown)
+        _refuse(others)
         form = _form(y)
         cells, _, classes = _cells(y, "y", form)
         names = list(map(_name, classes.tolist()))
@@ -516,12 +517,12 @@ class TextRegressor(RegressorMixin, TextModel):
         >>> regressor.fit(pairs, similarities).predict([("Il pleut.", "La pluie tombe.")])  # doctest: +SKIP
     """
 
-    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **unknown: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None, **others: Any) -> Self:
         """Train on texts X and numbers y; returns the regressor.
 
         X, X_valid and errors as for `TextClassifier.fit`. y: N finite numbers.
         """
-        _refuse(unknown)
+        _refuse(others)
         valid_cells = None if y_valid is None else _check_numbers(y_valid, "y_valid")
         self._fit(KINDS[REGRESSION], X, _check_numbers(y), X_valid, valid_cells)
         return self
@@ -686,9 +687,9 @@ def _rows(X: Any, cells: Sequence[Any], one: str = "X", other: str = "y") -> lis
     return [{**row, "label": cell} for row, cell in zip(rows, cells, strict=True)]
 
 
-def _refuse(unknown: Mapping[str, Any]) -> None:
+def _refuse(others: Mapping[str, Any]) -> None:
     """Raise `TypeError` for other parameters of `fit` than its own."""
-    for name in unknown:
+    for name in others:
         weights = "class_weight= of TextClassifier weights classes; repeat a text to weight it"
         raise TypeError(f"fit: has no parameter {name}; {weights}")
 

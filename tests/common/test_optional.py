@@ -1,8 +1,6 @@
 """One error for packages that are not installed."""
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 
@@ -23,14 +21,5 @@ def test_a_missing_and_a_broken_package_are_named_with_a_remedy(tmp_path, monkey
     broken = r"new_name.*pip install --force-reinstall broken_inside"
     with pytest.raises(UserError, match=broken), needed_by("it"):
         importlib.import_module("older_package")
-
-
-def test_a_module_of_this_project_is_a_bug():
-    with pytest.raises(ModuleNotFoundError), needed_by("it"):
+    with pytest.raises(ModuleNotFoundError), needed_by("it"):  # another bug
         importlib.import_module("roberta_small.no_such_module")
-
-
-def test_what_libraries_report_is_switched_off_before_they_are_imported():
-    code = "import roberta_small, huggingface_hub.constants as c, os; "
-    code += "assert c.HF_HUB_DISABLE_TELEMETRY and os.environ['ORT_DISABLE_TELEMETRY'] == '1'"
-    subprocess.run([sys.executable, "-c", code], check=True)

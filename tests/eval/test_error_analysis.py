@@ -16,7 +16,7 @@ from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.error_analysis import accuracy_by_length, page_data, read_texts, render
+from roberta_small.eval.error_analysis import accuracy_by_length, page_data, render
 from roberta_small.eval.evaluate import error_texts
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
@@ -169,7 +169,7 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
             assert shown == [(f"mine.csv, line {500 - n}", text) for n, text in enumerate(trained.texts)]
     assert str(copied_run / "predictions-test.jsonl") in capsys.readouterr().err
     with pytest.raises(UserError, match="text of valid"):
-        read_texts(DataFolder.given(tmp_path / "data"), "valid")
+        DataFolder.given(tmp_path / "data").columns("valid")
     text.write_text("changed\n")
     assert main([*command, "--data", str(tmp_path / "data")]) == 1
     assert "test.input0" in capsys.readouterr().err
