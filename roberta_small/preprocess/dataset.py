@@ -162,11 +162,13 @@ def _doubts(examples: Examples) -> list[str]:
     paired = len(halves["train"]) > len(texts["train"])
     alone = audit.duplicates(halves, audit.normalized) if paired else found
     for other, name in combinations(texts, 2):
-        if repeated := alone[name][other]:
+        if repeated := found[name][other]:
+            lines.append(f"{count(len(repeated), 'example')} of {name} also in {other} (normalized)")
+        if paired and (repeated := alone[name][other]):
             first = sum(index < len(texts[name]) for index in repeated)
-            parts = f"; alone, {first:,} first and {len(repeated) - first:,} second texts" if paired else ""
             lines.append(
-                f"{count(len(found[name][other]), 'example')} of {name} also in {other} (normalized){parts}"
+                f"{first:,} first and {len(repeated) - first:,} second texts of {name} also in {other} "
+                "(normalized), alone or in a pair"
             )
     if within := len(found["train"]["train"]):
         repeat = "repeats" if within == 1 else "repeat"

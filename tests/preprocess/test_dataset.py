@@ -309,8 +309,8 @@ def test_overlap_of_parts_of_pairs_and_of_other_compositions(workdir, capsys):
     prepare("a.csv", "--valid", "b.csv", "--test", "c.csv")
     found = [line for line in capsys.readouterr().out.splitlines() if "also in" in line]
     assert "1 second" in found.pop()  # of test in valid
-    assert "0 examples of valid also in train (normalized); alone, 7 first and 0 second texts" in found[0]
-    assert "0 examples of test also in train (normalized); alone, 0 first and 6 second texts" in found[1]
+    assert "7 first and 0 second texts of valid also in train" in found[0]
+    assert "0 first and 6 second texts of test also in train" in found[1]
 
 
 def test_joined_columns_and_another_dialect(workdir, capsys):
