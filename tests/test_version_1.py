@@ -76,7 +76,13 @@ def expected(old, name):
 
 
 def without_wording(content):
+    """Without texts, and with intervals of accuracies that end at 0 and 100, as version 2 cuts them."""
     if isinstance(content, dict):
+        if content.get("metric") == "accuracy":
+            ends = [key for key in ("high", "t_high", "t_low") if content.get(key) is not None]
+            content = content | {
+                key: min(max(content[key], 0.0 if "t_" in key else -100.0), 100.0) for key in ends
+            }
         return {key: without_wording(value) for key, value in content.items() if key not in WORDING}
     if isinstance(content, list):
         return [without_wording(value) for value in content]

@@ -283,8 +283,8 @@ class DataFolder:
         from roberta_small.preprocess.readers.lines import read_text_lines
 
         columns = self.texts(split)
-        files = [pair for column in columns for pair in column.items()]
-        changed = [path for path, digest in files if not path.is_file() or digest != sha256(path)]
+        files = {path: digest for column in columns for path, digest in column.items()}
+        changed = [p for p, digest in files.items() if not p.is_file() or (digest and digest != sha256(p))]
         if changed or not columns:
             problem = f"{changed[0]}: missing or changed since" if changed else "not recorded when"
             raise UserError(
@@ -296,7 +296,8 @@ class DataFolder:
     def keys(self, split: str) -> list[str] | None:
         """The keys of the examples of a split (`common.predictions`); None without its unchanged text."""
         with suppress(UserError):
-            return keys_of(self.columns(split))
+            if all(digest for column in self.texts(split) for digest in column.values()):
+                return keys_of(self.columns(split))
         return None
 
     def places(self, split: str, count: int) -> list[str]:

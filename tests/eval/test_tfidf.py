@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import TFIDF
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier
-from roberta_small.eval.tfidf import Tfidf
+from roberta_small.eval.tfidf import WORDS, Tfidf
 
 TEXTS = ["a good book", "a good good film", "a bad book", "bad bad bad film", "an odd book", "odd, very odd"]
 OTHERS = ["good bad good", "an ODD book of books", "", "unheard of"]
@@ -21,7 +21,7 @@ def fit(classes, sublinear=False):
     model = LogisticRegression().fit(words.fit_transform(TEXTS), labels)
     content = Tfidf(
         words.get_feature_names_out().tolist(), words.idf_, model.coef_, model.intercept_,
-        model.classes_.tolist(), (1, 2), sublinear,
+        model.classes_.tolist(), (1, 2), sublinear, WORDS,
     )  # fmt: skip
     return words, model, content
 

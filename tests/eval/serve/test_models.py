@@ -12,7 +12,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import build_parser
 from roberta_small.eval.serve import load
 from roberta_small.eval.serve.models import ENSEMBLE, Models
-from roberta_small.eval.tfidf import Tfidf
+from roberta_small.eval.tfidf import WORDS, Tfidf
 from tests.support.tiny_runs import make_run, write_manifest
 
 
@@ -25,7 +25,7 @@ def runs(trained, tmp_path):
     folder = tmp_path / "runs/tfidf/none/seed0"
     folder.mkdir(parents=True)
     weights = np.array([[1.0, -1.0]])
-    Tfidf(words, np.ones(2), weights, one, ["neg", "pos"], (1, 1), False).write(folder / TFIDF)
+    Tfidf(words, np.ones(2), weights, one, ["neg", "pos"], (1, 1), False, WORDS).write(folder / TFIDF)
     write_manifest(folder, trained.data, seed=0)
     return tmp_path / "runs"
 

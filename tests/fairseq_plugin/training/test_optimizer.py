@@ -54,11 +54,6 @@ def test_a_hundred_updates_equal_fairseqs_adam(eps):
         torch.testing.assert_close(b, a, **TOLERANCE)
 
 
-def test_the_settings_are_fairseqs_flags():
-    config = FairseqFusedAdam(flags(0.5), network().parameters()).optimizer_config
-    assert config == {"lr": 0.5, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
-
-
 @pytest.mark.parametrize("betas", ["0.9", "(0.9,)", "__import__('os')", "(a, b)", None])
 def test_invalid_betas_are_an_error(betas):
     with pytest.raises(UserError, match="--adam-betas"):
