@@ -92,7 +92,7 @@ def test_a_run_is_evaluated_with_a_page_of_its_errors(fitted, texts, tmp_path):
     assert all(text in page for text in (texts / "test.input0").read_text().splitlines())
     (texts / "test.label").write_text("strange\n" * len(found))
     with pytest.raises(UserError, match=r"test\.label, line 1: .*'strange'"):
-        open_model(fitted).examples("test")
+        open_model(fitted).examples("test", texts)
 
 
 def test_a_finished_run_is_skipped_and_other_features_or_data_are_errors(fitted, texts, tmp_path, capsys):
