@@ -573,7 +573,14 @@ def check_texts(X: Any, name: str = "X") -> list[Text]:
     if isinstance(X, str | bytes) or getattr(X, "ndim", 1) == 0:
         raise ValueError(f"{name}: one string; pass a list of texts")
     if isinstance(X, Mapping | set | frozenset):
-        remedy = "list(X.values()), or pandas.DataFrame(X)" if isinstance(X, Mapping) else "sorted(X)"
+        columns = isinstance(X, Mapping) and not all(isinstance(value, str) for value in X.values())
+        remedy = (
+            "pandas.DataFrame(X)"
+            if columns
+            else "list(X.values())"
+            if isinstance(X, Mapping)
+            else "sorted(X)"
+        )
         raise ValueError(f"{name}: a {type(X).__name__} instead of a list of texts; pass {remedy}")
     if isinstance(X, pd.DataFrame):
         X = X.to_numpy(dtype=object)

@@ -209,7 +209,7 @@ class Table:
         note = ""
         if not self.given.named():
             wanted = [*trained.texts, *([trained.pair] if trained.pair else [])]
-            if missing := " and ".join(repr(name) for name in wanted if name not in self.columns):
+            if missing := " and no column ".join(repr(name) for name in wanted if name not in self.columns):
                 note = f" (guessed; the training had {' and '.join(map(repr, wanted))})"
                 if trained.more_text:
                     raise UserError(
