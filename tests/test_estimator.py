@@ -1,6 +1,7 @@
 """`TextClassifier` as a scikit-learn estimator, on small networks; the functions `train` and `tables`."""
 
 import copy
+import functools
 import gc
 import json
 import os
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from sklearn import metrics as sk_metrics
 from sklearn.base import clone
@@ -436,3 +438,34 @@ def test_lists_of_zeros_and_ones_are_an_indicator_matrix_as_for_scikit_learn(lab
 def test_numbers_that_are_not_accepted(numbers, fact):
     with pytest.raises(ValueError, match=fact):
         TextRegressor().fit(["a", "b", "c"], numbers)
+
+
+STRINGS = {
+    **{name: functools.partial(pd.Series, dtype=name) for name in ("object", "str", "string", "category")},
+    "Arrow's": functools.partial(pd.Series, dtype=pd.ArrowDtype(pyarrow.string())),
+    "NumPy's": np.array,
+    "NumPy's objects": functools.partial(np.array, dtype=object),
+    "NumPy's of any length": functools.partial(np.array, dtype=np.dtypes.StringDType()),
+    "index": pd.Index,
+    "categorical": pd.Categorical,
+    "tuple": tuple,
+}
+
+
+@pytest.mark.parametrize("kind", STRINGS)
+def test_texts_and_labels_of_every_kind_of_strings(kind):
+    texts, make = ["a b", "c", "a b"], STRINGS[kind]
+    assert check_texts(make(texts)) == texts
+    frame = pd.DataFrame({"one": make(texts), "two": make(texts[::-1])})
+    assert (
+        check_texts(frame) == check_texts(frame[["one", "two"]]) == list(zip(texts, texts[::-1], strict=True))
+    )
+    cells, _, classes = _cells(make(texts), "y", _form(make(texts)))
+    assert (cells, list(map(str, classes))) == (texts, ["a b", "c"])
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "Int64", "int64[pyarrow]", "category"])
+def test_labels_of_every_kind_of_integers(kind):
+    labels = pd.Series([2, 10, 2], dtype=kind)
+    cells, _, classes = _cells(labels, "y", _form(labels))
+    assert (cells, classes.tolist()) == (["2", "10", "2"], [2, 10])
