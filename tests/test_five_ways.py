@@ -45,7 +45,7 @@ KINDS = {
 }
 
 
-LONG = ("byte-level", "wordpiece")
+LONG = ("byte-level", "sentencepiece", "wordpiece")
 
 
 @pytest.fixture(

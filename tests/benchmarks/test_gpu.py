@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "count"), [("updates", 6), ("timing", 3)])
 def test_a_check_writes_its_rows(folder, tmp_path, name, count):
     assert checks.main([name, str(folder), "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0

@@ -133,7 +133,7 @@ def test_every_module_can_be_imported_without_the_clone(environment):
     assert int(done.stdout) >= len([name for name in modules if not name.endswith("__main__.py")])
 
 
-@pytest.mark.slow  # three processes that import torch and fairseq
+@pytest.mark.long  # three processes that import torch and fairseq
 def test_training_prediction_and_tables_with_the_installed_command(environment):
     rng = random.Random(0)
     rows = [(" ".join(rng.choices(["un", "livre", "long", "style"], k=9)), index) for index in range(60)]

@@ -99,6 +99,7 @@ def mixture(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     root, chosen = str(mixture), "--include-unfinished"
     groups = ["fairseq/tiny-lr1e-3", "transformers/tiny-lr1e-3", "ours/random"]
