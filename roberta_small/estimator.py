@@ -141,7 +141,6 @@ class TextModel(BaseEstimator):
             held_out = _rows(X_valid, valid_cells, "X_valid", "y_valid")
             if len({"pair" in row for row in (*rows, *held_out)}) > 1:
                 raise ValueError("X and X_valid: single texts in one, pairs in the other")
-            self._check_columns(X_valid)
         folder = self._temporary() if self.folder is None else Path(self.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         for name, some in ((EXAMPLES, rows), (VALID, held_out)):
@@ -573,14 +572,10 @@ def check_texts(X: Any, name: str = "X") -> list[Text]:
     if isinstance(X, str | bytes) or getattr(X, "ndim", 1) == 0:
         raise ValueError(f"{name}: one string; pass a list of texts")
     if isinstance(X, Mapping | set | frozenset):
-        columns = isinstance(X, Mapping) and not all(isinstance(value, str) for value in X.values())
-        remedy = (
-            "pandas.DataFrame(X)"
-            if columns
-            else "list(X.values())"
-            if isinstance(X, Mapping)
-            else "sorted(X)"
-        )
+        remedy = "sorted(X)"
+        if isinstance(X, Mapping):
+            single = all(isinstance(value, str) for value in X.values())
+            remedy = "list(X.values())" if single else "pandas.DataFrame(X)"
         raise ValueError(f"{name}: a {type(X).__name__} instead of a list of texts; pass {remedy}")
     if isinstance(X, pd.DataFrame):
         X = X.to_numpy(dtype=object)

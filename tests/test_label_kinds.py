@@ -92,7 +92,7 @@ def test_several_labels(trained):
     for folder, scores in zip(seeds, report["groups"][0]["checkpoints"], strict=True):
         thresholds = read_thresholds(folder)
         assert set(thresholds) == set(NAMES.values())
-        found = predictions.read_any(folder / "predictions-test.jsonl")
+        found = predictions.read(folder / "predictions-test.jsonl")
         assert all(isinstance(one, LabelsPrediction) for one in found)
         assert [sorted(one.true_classes) for one in found] == gold
         names = list(thresholds)
@@ -117,7 +117,7 @@ def test_numbers(trained):
     run(trained, "evaluate", "--checkpoint", "numbers", *EVALUATE, "--out", "r.json")
     report = json.loads((trained / "r.json").read_text())
     assert report["label_kind"] == REGRESSION
-    found = predictions.read_any(folder / "predictions-test.jsonl")
+    found = predictions.read(folder / "predictions-test.jsonl")
     assert all(isinstance(one, ValuePrediction) for one in found)
     gold = labels_of(data_of(trained, "numbers"), "test")
     assert [one.true_value for one in found] == gold
@@ -198,7 +198,7 @@ def test_every_method_trains_predicts_and_is_compared(trained, kind, metric):
         assert found.labels.kind.metric == metric
         assert len(found.predict(texts)) == 2
         if arm != "fairseq":  # whose predictions the command evaluate writes
-            written = predictions.to_arrays(predictions.read_any(folder / "predictions-test.jsonl"))
+            written = predictions.to_arrays(predictions.read(folder / "predictions-test.jsonl"))
             assert written.labels.thresholds == found.labels.thresholds
             assert len(written.targets) == len(gold)
     # A good word of the text has an effect: the model is not a constant.

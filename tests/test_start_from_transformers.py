@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common import manifest
-from roberta_small.common.predictions import read_any
+from roberta_small.common.predictions import read
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main as experiments
@@ -67,7 +67,7 @@ def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tm
     config = json.loads((run / "model/config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (5, 6)
     texts = (data / "text/test.input0").read_text(encoding="utf-8").splitlines()
-    wanted = read_any(run / "predictions-test.jsonl")
+    wanted = read(run / "predictions-test.jsonl")
     found = SentenceClassifier.from_run(run).predict(texts)
     for ours, theirs in zip(found, wanted, strict=True):
         assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-4)
@@ -122,7 +122,7 @@ def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
         ]
         asked = list(zip(*lines, strict=True)) if pairs else lines[0]
         found = SentenceClassifier.from_run(run).predict(asked)
-        for ours, theirs in zip(found, read_any(run / "predictions-test.jsonl"), strict=True):
+        for ours, theirs in zip(found, read(run / "predictions-test.jsonl"), strict=True):
             assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-4)
 
 

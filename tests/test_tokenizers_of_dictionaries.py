@@ -9,7 +9,7 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from roberta_small.common.predictions import read_any
+from roberta_small.common.predictions import read
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.export.__main__ import main as export
@@ -95,7 +95,7 @@ def test_from_a_file_to_transformers_and_back(tmp_path, kind):
     assert len({round(float(row[0]), 6) for row in wanted_NK}) > 3
     assert evaluate(["evaluate", "--checkpoint", str(run), "--write-predictions"]) == 0
     of_test = (data / "text/test.input0").read_text(encoding="utf-8").splitlines()
-    for text, stored in zip(of_test, read_any(run / "predictions-test.jsonl"), strict=True):
+    for text, stored in zip(of_test, read(run / "predictions-test.jsonl"), strict=True):
         (found,) = classifier.predict([text])
         assert found.probabilities == pytest.approx(stored.probabilities, abs=1e-4)
 

@@ -44,14 +44,14 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
 
     The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
     without labels, and those of several classes per text or of numbers, are skipped with a warning. Raises
-    `UserError` as `common.predictions.read_any`, and for a file that cannot be read.
+    `UserError` as `common.predictions.read`, and for a file that cannot be read.
     """
     rows, classes, others = [], dict[str, None](), list[Path]()
     for run in runs:
         if (path := find_predictions(run, split)) is None:
             continue
         with readable():
-            found = prediction_files.read_any(path)
+            found = prediction_files.read(path)
         single = [prediction for prediction in found if isinstance(prediction, Prediction)]
         labelled = [prediction for prediction in single if prediction.true_class is not None]
         if not single:
@@ -255,7 +255,7 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
         size = 0
         if (path := find_predictions(run, subset)) is not None:
             with readable():
-                size = len(prediction_files.read_any(path))
+                size = len(prediction_files.read(path))
         if not size:
             data = (run.read_manifest() or {}).get("data", {})
             recorded, root = data.get("sha256") or {}, Path(data.get("path") or "")

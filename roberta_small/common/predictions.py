@@ -198,7 +198,7 @@ def write(
         validator.check_end()
 
 
-def read_any(path: str | os.PathLike[str]) -> list[AnyPrediction]:
+def read(path: str | os.PathLike[str]) -> list[AnyPrediction]:
     """Read all predictions, ordered by index; lone surrogates in class names are escaped.
 
     Raises `UserError` with file and line for invalid JSON, a missing key, a value of the wrong type, a

@@ -252,7 +252,7 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str]
     kind = kind_of_report(data.report, data.path / REPORT)
     if not kind.exclusive:
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
-    columns = data.columns(args.split)
+    columns = data.columns(args.split, " or omit --errors")
     texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
     return texts, data.places(args.split, len(texts)), predictions.keys_of(columns)
 
@@ -260,7 +260,7 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str]
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
     """Read a run's prediction file; raises `UserError` if an example or its true class is missing."""
     path = run.folder / predictions.file_name(split)
-    found = predictions.read_any(path)
+    found = predictions.read(path)
     for index, prediction in enumerate(found):
         if prediction.index != index or prediction.record()["gold"] is None:
             what = "its prediction is missing" if prediction.index != index else "its true class is unknown"
@@ -285,9 +285,10 @@ def aligned(evaluated: list[SplitPredictions]) -> list[SplitPredictions]:
         return [sorted(gold) if isinstance(gold, list) else gold for gold in golds]
 
     first, found = evaluated[0], []
+    wanted = named(first)
     leaders: dict[str, SplitPredictions] = {}
     for member in evaluated:
-        same = member.labels.kind is first.labels.kind and named(member) == named(first)
+        same = member.labels.kind is first.labels.kind and named(member) == wanted
         if not same or not predictions.may_be_same(member.keys, first.keys):
             raise UserError(
                 f"{member.run.name} and {first.run.name} have different examples; pass the data to evaluate "

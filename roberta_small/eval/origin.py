@@ -275,10 +275,11 @@ class DataFolder:
         recorded = ((self.option("splits") or {}).get(split) or {}).get("texts") or {}
         return [{resolve_recorded(path): self.digest(path) for path in paths} for paths in recorded.values()]
 
-    def columns(self, split: str) -> list[list[str]]:
+    def columns(self, split: str, otherwise: str = "") -> list[list[str]]:
         """The texts of a split, a list for each sentence of an example.
 
-        Raises `UserError` if they are not recorded, missing or not those that the data were made of.
+        Raises `UserError`, which proposes what to do `otherwise`, if they are not recorded, missing or not
+        those that the data were made of.
         """
         from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -288,8 +289,8 @@ class DataFolder:
         if changed or not columns:
             problem = f"{changed[0]}: missing or changed since" if changed else "not recorded when"
             raise UserError(
-                f"text of {split}: {problem} {self.path} was written; restore it or omit --errors, or pass a "
-                "data folder that has the text with --data"
+                f"text of {split}: {problem} {self.path} was written; restore it{otherwise}, or pass a data "
+                "folder that has the text with --data"
             )
         return [list(chain.from_iterable(read_text_lines(str(p)) for p in column)) for column in columns]
 

@@ -168,8 +168,8 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
         for group in groups
     ]  # fmt: skip
     if majorities:
-        shown = [number(majorities[subset].value, metric) for subset in subsets]
-        name = "majority class" if metric == "accuracy" else majorities[subsets[0]].name
+        shown = [number(majorities[name].value, metric) if name in majorities else "-" for name in subsets]
+        name = "majority class" if metric == "accuracy" else next(iter(majorities.values())).name
         rows.append([name, "-", "-", *shown, "-"])
     sizes = ", ".join(f"{subset}: {majorities[subset].examples:,}" for subset in subsets if majorities)
     intervals = f" with 95 % intervals ({sizes} examples)" if sizes else ""

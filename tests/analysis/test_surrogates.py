@@ -123,4 +123,4 @@ def test_class_names_that_are_equal_when_escaped_are_an_error(tmp_path):
     line = {"index": 0, "gold": None, "probabilities": {LONE: 0.25, ESCAPED: 0.25, "b": 0.5}}
     path.write_text(json.dumps(line) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match="line 1"):
-        predictions.read_any(path)
+        predictions.read(path)

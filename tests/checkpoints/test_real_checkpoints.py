@@ -60,7 +60,7 @@ def fine_tuned(folder, checkpoint, rows, *flags):
     run = folder / "runs/fairseq/pretrained/seed1"
     assert manifest.read(run)["status"] == "finished"
     assert evaluation(["evaluate", "--checkpoint", str(run), "--write-predictions"]) == 0
-    found = predictions.read_any(run / predictions.file_name("test"))
+    found = predictions.read(run / predictions.file_name("test"))
     return 100 * sum(one.predicted == one.true_class for one in found) / len(found), run
 
 

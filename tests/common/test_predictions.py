@@ -14,7 +14,7 @@ from roberta_small.common.predictions import (
     from_outputs,
     keys_of,
     may_be_same,
-    read_any,
+    read,
     write,
 )
 
@@ -42,7 +42,7 @@ def test_the_key_of_an_example_is_the_checksum_of_its_texts(path):
     found = [Prediction(index, None, {"à": 0.25, "é": 0.75}) for index in range(2)]
     write(path, found, keys_of([["été", "a"], ["un livre", "b"]]))
     keys = [hashlib.sha256(text).hexdigest()[:16] for text in ("été\tun livre".encode(), b"a\tb")]
-    assert [one.key for one in read_any(path)] == keys
+    assert [one.key for one in read(path)] == keys
     assert may_be_same(keys, [None, keys[1]])
     assert not may_be_same(keys, keys[::-1])
 
@@ -62,7 +62,7 @@ def test_predictions_are_read_in_the_order_of_their_index(path):
         Prediction(2, "neg", {"neg": 0.1, "pos": 0.9}),
     ]
     write(path, iter(predictions))
-    assert read_any(path) == predictions[::-1]
+    assert read(path) == predictions[::-1]
 
 
 def test_predicted_class():
@@ -71,7 +71,7 @@ def test_predicted_class():
 
 @pytest.mark.parametrize("total", [1 - 0.9e-4, 1 + 0.9e-4])
 def test_sum_within_the_tolerance_is_valid(path, total):
-    assert len(read_any(write_lines(path, {**GOOD, "probabilities": {"0": 0.25, "1": total - 0.25}}))) == 1
+    assert len(read(write_lines(path, {**GOOD, "probabilities": {"0": 0.25, "1": total - 0.25}}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_sum_within_the_tolerance_is_valid(path, total):
 def test_error_for_an_invalid_record_names_its_line(path, record, fact):
     write_lines(path, GOOD, record)
     with pytest.raises(UserError, match=rf"^{path}, line 2: .*{fact}"):
-        read_any(path)
+        read(path)
 
 
 @pytest.mark.parametrize(("size", "place"), [(1.3, ", line 2: .*JSON"), (0, ": ")])
@@ -106,7 +106,7 @@ def test_truncated_or_empty_file_is_an_error(path, size, place):
     text = json.dumps(GOOD) + "\n"
     path.write_text((2 * text)[: int(size * len(text))], encoding="utf-8")
     with pytest.raises(UserError, match=f"^{path}{place}"):
-        read_any(path)
+        read(path)
 
 
 @pytest.mark.parametrize("depth", [1000, 100_000])
@@ -115,7 +115,7 @@ def test_deeply_nested_value_is_an_error(path, key, depth):
     text = json.dumps(GOOD) + "\n"
     path.write_text(text + json.dumps({**GOOD, key: "@"}).replace('"@"', "[" * depth + "]" * depth) + "\n")
     with pytest.raises(UserError, match=r"predictions-test\.jsonl, line 2: "):
-        read_any(path)
+        read(path)
 
 
 def test_invalid_predictions_leave_the_old_file_unchanged(path):

@@ -32,7 +32,7 @@ def evaluated(tmp_path, *arguments):
 
 
 def arrays(path):
-    found = predictions.read_any(path)
+    found = predictions.read(path)
     classes = list(found[0].probabilities)
     labels = np.array([classes.index(p.true_class) for p in found])
     return labels, np.array([list(p.probabilities.values()) for p in found])
@@ -125,7 +125,7 @@ def test_a_failure_keeps_the_predictions_written_before(sweep, tmp_path, capsys)
         (run / "predictions-test.jsonl").unlink(missing_ok=True)
     message = error_of(capsys, "evaluate", "--checkpoint", tmp_path / "runs", "--write-predictions")
     assert str(second) in message
-    assert len(predictions.read_any(first / "predictions-test.jsonl")) == 31
+    assert len(predictions.read(first / "predictions-test.jsonl")) == 31
 
 
 def test_error_names_option_or_file(trained, tmp_path, capsys):
@@ -196,7 +196,7 @@ def test_predictions_of_other_texts_are_not_scored_together(sweep, trained, tmp_
     evaluate = ["evaluate", "--checkpoint", str(runs)]
     assert main([*evaluate, "--data", str(trained.data), "--write-predictions"]) == 0
     assert main([*evaluate, "--from-predictions"]) == 0
-    written = predictions.read_any(runs / "fairseq/random/seed2/predictions-test.jsonl")
+    written = predictions.read(runs / "fairseq/random/seed2/predictions-test.jsonl")
     assert [one.key for one in written] == predictions.keys_of([trained.texts])
     other = audit(tmp_path / "audit.json", [0], texts=predictions.digest(keys))
     assert "--audit" in error_of(capsys, *evaluate, "--from-predictions", "--audit", other)

@@ -126,7 +126,7 @@ READERS = {
     "events": events,
     "manifest": run_manifest,
     "recipe": recipe,
-    "predictions": predictions.read_any,
+    "predictions": predictions.read,
 }
 
 

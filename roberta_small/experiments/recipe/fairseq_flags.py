@@ -33,10 +33,7 @@ def check(words: Sequence[str]) -> None:
     try:
         with parser_errors(UserError), warnings.catch_warnings(action="ignore"):
             options.parse_args_and_arch(parser, ["data", *words])
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # --help; and fairseq evaluates some values, such as "[0.1, 0.2]", as Python
+    except Exception as error:  # fairseq evaluates some values, such as "[0.1, 0.2]", as Python
         # The first parse has added the flags of task, model and criterion to the parser.
         known = sorted(parser._option_string_actions)
         unknown = [word for word in re.findall(r"--[\w-]+", str(error)) if word not in known]

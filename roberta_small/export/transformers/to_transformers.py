@@ -230,7 +230,7 @@ def _quality(origin: Model) -> list[str]:
     lines = []
     for split in ("valid", "test"):
         path = origin.run.folder / predictions.file_name(split)
-        every = predictions.read_any(path) if path.is_file() else []
+        every = predictions.read(path) if path.is_file() else []
         found = [one for one in every if one.record()["gold"] is not None]
         if not found:
             continue

@@ -83,11 +83,13 @@ ALLOWED = [
         for name in ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter")
     ),
 ]
-READ_ERRORS = (
-    *(RuntimeError, OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError),
+FILE_ERRORS = (
+    *(RuntimeError, OSError, EOFError, ValueError, LookupError, OverflowError),
     *(AssertionError, MemoryError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 """Raised by torch and NumPy for files that are truncated, empty or in another format."""
+READ_ERRORS = (*FILE_ERRORS, AttributeError, TypeError)
+"""The same of files with pickled objects."""
 ZIP_MAGIC = b"PK\x03\x04"
 LOCAL_HEADER, LOCAL_LENGTHS = 30, 26
 """Of a zip member (APPNOTE 4.3.7): bytes before its name, offset of the lengths of name and extra field."""

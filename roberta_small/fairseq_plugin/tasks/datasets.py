@@ -33,7 +33,7 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS
+from roberta_small.fairseq_plugin.checkpoints.loading import FILE_ERRORS, READ_ERRORS
 from roberta_small.preprocess.tokenization.encoder import kept_lengths
 
 
@@ -56,7 +56,7 @@ def load_split(
     if is_index(Path(f"{prefix}.idx")):
         if Path(f"{prefix}.bin").stat().st_size == 0:
             raise UserError(f"{prefix}.bin: no sentences; {WRITE_AGAIN}")
-        with contextlib.suppress(*{*READ_ERRORS} - {TypeError, AttributeError}):  # these would be ours
+        with contextlib.suppress(*FILE_ERRORS):
             dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=combine)
     if dataset is None:
         raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {WRITE_AGAIN}")

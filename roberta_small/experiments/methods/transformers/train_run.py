@@ -234,7 +234,7 @@ def finish(
     with torch.autocast(trainer.args.device.type, torch.bfloat16, enabled=trainer.args.bf16):
         reloaded_BK = logits(best, trainer._prepare_inputs(batch)).float().cpu()
     outputs_BK, file = task.labels.outputs(reloaded_BK.numpy()), run / predictions.file_name(subset)
-    written_BK = predictions.to_arrays(predictions.read_any(file)[: len(outputs_BK)]).outputs
+    written_BK = predictions.to_arrays(predictions.read(file)[: len(outputs_BK)]).outputs
     # Of a regression, that of the standardized values.
     difference = float(np.abs(outputs_BK - written_BK).max()) / task.labels.scaling.scale
     if not difference <= TOLERANCE[16 if trainer.args.bf16 else 32]:

@@ -91,7 +91,7 @@ def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
     assert np.array_equal(examples.labels, splits["test"].targets)
     outputs = model.labels.outputs(model.network.logits(examples.rows))
     assert outputs == pytest.approx(wanted.outputs(splits["test"].texts), abs=1e-9)
-    arrays = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-test.jsonl"))
+    arrays = predictions.to_arrays(predictions.read(tmp_path / "predictions-test.jsonl"))
     assert arrays.outputs == pytest.approx(outputs, abs=1e-9)
     assert np.array_equal(arrays.targets, splits["test"].targets)
     if name == "several":

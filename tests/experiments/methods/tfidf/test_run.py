@@ -58,7 +58,7 @@ def test_manifest_and_model_file_describe_the_run(fitted):
 def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
     splits, _ = read_folder(texts)
     for name in ("valid", "test"):
-        found = predictions.read_any(fitted / predictions.file_name(name))
+        found = predictions.read(fitted / predictions.file_name(name))
         labels = splits[name].lines
         assert [prediction.true_class for prediction in found] == labels
         digests = [hashlib.sha256(text.encode()).hexdigest() for text in splits[name].texts]
@@ -85,7 +85,7 @@ def test_a_run_is_evaluated_with_a_page_of_its_errors(fitted, texts, tmp_path):
     words = ["--checkpoint", str(fitted), "--out", str(files[0]), "--errors", str(files[1]), "--draws", "9"]
     evaluate(["evaluate", *words])
     (group,) = json.loads(files[0].read_text())["groups"]
-    found = predictions.read_any(fitted / predictions.file_name("test"))
+    found = predictions.read(fitted / predictions.file_name("test"))
     wanted = 100 * np.mean([one.predicted == one.true_class for one in found])
     assert group["checkpoints"][0]["metrics"]["accuracy"]["value"] == pytest.approx(wanted)
     page = files[1].read_text()

@@ -115,7 +115,7 @@ def test_a_run_predicts_what_its_checkpoint_predicts(labelled, tmp_path, method)
     options = ("--lora",) if method == "lora" else ()
     assert train_one(data, tmp_path, *options, changes=changes_for(kind)) == 0
     texts = (data / "text/test.input0").read_text().splitlines()
-    rows = predictions.read_any(tmp_path / "predictions-test.jsonl")
+    rows = predictions.read(tmp_path / "predictions-test.jsonl")
     assert [row.key for row in rows] == predictions.keys_of([texts])
     found = predictions.to_arrays(rows)
     wanted = SentenceClassifier.from_run(tmp_path / "checkpoint_best.pt", data=data)
@@ -130,7 +130,7 @@ def test_a_run_predicts_what_its_checkpoint_predicts(labelled, tmp_path, method)
     else:
         names = np.array(found.labels.classes)
         assert [sorted(names[row].tolist()) for row in found.targets] == [sorted(row) for row in rows]
-        valid = predictions.to_arrays(predictions.read_any(tmp_path / "predictions-valid.jsonl"))
+        valid = predictions.to_arrays(predictions.read(tmp_path / "predictions-valid.jsonl"))
         best = chosen_thresholds(wanted.labels, valid.targets, valid.outputs)
         assert read_thresholds(tmp_path) == best
     assert measured(tmp_path)["reloaded_difference"] < 1e-5

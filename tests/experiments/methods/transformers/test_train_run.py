@@ -59,7 +59,7 @@ def logits_of(root, model, split="test"):
 
 
 def written(run, split="test"):
-    rows = predictions.read_any(run / predictions.file_name(split))
+    rows = predictions.read(run / predictions.file_name(split))
     return np.array([list(row.probabilities.values()) for row in rows]), [row.true_class for row in rows]
 
 

@@ -235,7 +235,7 @@ def difference_in_fp32(data, run):
     """Largest difference between the probabilities of the saved model in fp32 and those that it wrote."""
     model = RobertaForSequenceClassification.from_pretrained(run / "model").eval()
     rows = read_sentences(parse(str(data), words({})).task(), "valid")
-    written_NK = predictions.to_arrays(predictions.read_any(run / "predictions-valid.jsonl")).outputs
+    written_NK = predictions.to_arrays(predictions.read(run / "predictions-valid.jsonl")).outputs
     batch = pad_batch([rows[number] for number in range(len(rows))])
     logits_NK = model(batch["input_ids"], batch["attention_mask"]).logits
     return np.abs(logits_NK.softmax(-1).detach().numpy() - written_NK).max()
