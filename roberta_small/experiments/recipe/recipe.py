@@ -242,7 +242,7 @@ def check_not_reserved(words: Iterable[str], where: str) -> None:
     for word in words:
         flag = word.partition("=")[0]
         if flag in RESERVED:
-            raise UserError(f"{where}: {flag} is set by the command; remove it ({RESERVED[flag]})")
+            raise UserError(f"{where}: {flag} cannot be given here; remove it ({RESERVED[flag]})")
 
 
 def parse_grid(words: Sequence[str]) -> Grid:

@@ -78,6 +78,7 @@ def load_workbook(path: str, *, header_row: int | None = None, sheet: str | None
     if len(chosen) != 1:
         titles = [one.title for one, *_ in chosen] or book.sheetnames
         what = f"{len(chosen)} sheets with cells" if chosen else f"no cells in {sheet or 'any sheet'}"
+        what = f"no sheet {sheet!r}" if sheet not in (None, *book.sheetnames) else what
         shown = enumerate_some(map(repr, titles), 12) + nearest(sheet or "", titles)
         raise UserError(f"{path}: {what}; choose one with cells with --sheet: {shown}")
     ((one, parser, rows),) = chosen

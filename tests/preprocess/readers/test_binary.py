@@ -65,8 +65,8 @@ def test_sheets(tmp_path):
     with pytest.raises(UserError, match=r"a\.xlsx: 2 sheets.*--sheet: 'one', 'two'"):
         read_table(path)
     assert rows(path, Dialect(sheet="two")) == [(2, "b", "2.5"), (3, None, "x")]
-    for title in ("too", "none"):
-        with pytest.raises(UserError, match=f"{title}.*--sheet.*'one', 'two', 'none'"):
+    for title, what in (("too", "no sheet 'too'"), ("none", "no cells in none")):
+        with pytest.raises(UserError, match=f"{what}.*--sheet.*'one', 'two', 'none'"):
             read_table(path, Dialect(sheet=title))
     book["two"].sheet_state = "hidden"
     book.save(path)
