@@ -7,7 +7,8 @@ import sys
 
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
-from roberta_small.eval import evaluate, generate, serve
+from roberta_small.eval import generate, serve
+from roberta_small.eval.evaluate import command as evaluate
 from roberta_small.eval.predict import command as predict
 
 COMMANDS = (predict, evaluate, serve, generate)

@@ -32,6 +32,8 @@ from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenization.encoder import Encoded
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
     from roberta_small.eval.network import Checkpoint
 
 AGAIN = "train the run again"
@@ -44,6 +46,8 @@ UNSPACED = (
 )
 TOKENS = rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}"
 """The same, but every character of a script without spaces between words is a token of its own."""
+SIMILARITY = 10.0
+"""Weight of one feature against thousands, of which a few can explain a training text: almost no penalty."""
 LEAST = np.finfo(np.float64).tiny
 """Divisor of a text without a known n-gram."""
 
@@ -57,7 +61,8 @@ class Tfidf:
     idf: NDArray[np.float64]
     """(V,)"""
     weights: NDArray[np.float64]
-    """(K, V); with two exclusive classes (1, V), those of the second one; of a regression (1, V)."""
+    """(K, V), of pairs (K, 2V + 1), for `joined`; with two exclusive classes (1, V), those of the second one;
+    of a regression (1, V)."""
     bias: NDArray[np.float64]
     """(K,), or (1,) as `weights`."""
     classes: list[str]
@@ -75,6 +80,11 @@ class Tfidf:
     def meaning(self) -> Labels:
         """What the logits mean."""
         return self.labels or Labels.single(self.classes)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it classifies sentence pairs."""
+        return self.weights.shape[1] > len(self.ngrams)
 
     def write(self, path: Path) -> None:
         """Write the file, atomically."""
@@ -119,7 +129,16 @@ class Tfidf:
             raise UserError(f"{path}: not a TF-IDF classifier ({error}); {AGAIN}") from None
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float64]:
-        """The logits (N, K) of rows of ids of `WordNgrams`."""
+        """The logits (N, K) of rows of ids of `WordNgrams`, of which each sentence ends in `</s>`."""
+        sentences = [np.split(row, np.flatnonzero(row == EOS) + 1) for row in rows]
+        parts = [self._features([row[i] for row in sentences]) for i in range(1 + self.pairs)]
+        scores_NK = joined(parts, self.ngrams) @ self.weights.T + self.bias
+        if scores_NK.shape[1] == 1 and self.meaning.kind.exclusive:
+            scores_NK = np.hstack([np.zeros_like(scores_NK), scores_NK])
+        return scores_NK
+
+    def _features(self, rows: Sequence[Ids]) -> csr_matrix:
+        """(N, V) TF-IDF of unit length."""
         from scipy.sparse import csr_matrix
 
         known = [row[row >= len(SPECIALS)] - len(SPECIALS) for row in rows]
@@ -131,10 +150,27 @@ class Tfidf:
             counts_NV.data = np.log(counts_NV.data) + 1
         features_NV = counts_NV.multiply(self.idf).tocsr()
         norms_N1 = np.sqrt(np.asarray(features_NV.multiply(features_NV).sum(axis=1)).reshape(-1, 1))
-        scores_NK = features_NV @ self.weights.T / np.maximum(norms_N1, LEAST) + self.bias
-        if scores_NK.shape[1] == 1 and self.meaning.kind.exclusive:
-            scores_NK = np.hstack([np.zeros_like(scores_NK), scores_NK])
-        return scores_NK
+        return features_NV.multiply(1 / np.maximum(norms_N1, LEAST)).tocsr()
+
+
+def joined(parts: Sequence[csr_matrix], ngrams: Sequence[str]) -> csr_matrix:
+    """The features of N examples from those of their texts, (N, V) of unit length.
+
+    Those of a single text are its own; of a pair (N, 2V + 1): both, and `SIMILARITY` times the cosine
+    similarity of their shortest n-grams. Longer ones are mostly unknown in new texts, which raises it.
+    """
+    from scipy.sparse import csr_matrix, hstack
+
+    if len(parts) == 1:
+        return parts[0]
+    words_V = np.array([ngram.count(" ") for ngram in ngrams])
+    first_NW, second_NW = (part[:, words_V == words_V.min()] for part in parts)
+    products_N, *norms = (
+        np.asarray(one.multiply(other).sum(axis=1)).ravel()
+        for one, other in ((first_NW, second_NW), (first_NW, first_NW), (second_NW, second_NW))
+    )
+    similarity_N = products_N / np.sqrt(np.maximum(norms[0] * norms[1], LEAST))
+    return hstack([*parts, csr_matrix(SIMILARITY * similarity_N[:, None])], format="csr")
 
 
 class WordNgrams:
@@ -184,20 +220,22 @@ class TfidfModel(Model):
 
     @property
     def pairs(self) -> bool:
-        """It classifies single texts."""
-        return False
+        """Whether an example is two sentences."""
+        return self.network.pairs
 
     def examples(self, split: str, data: OptionalPath = None) -> Examples:
         """The texts of a split of `data`, by default the training data; `UserError` if they do not fit."""
         folder = self.data if data is None else DataFolder.given(data)
-        texts, text_path = folder.columns(split)[0], next(iter(folder.texts(split)[0]))
+        columns, text_path = folder.columns(split), next(iter(folder.texts(split)[0]))
+        kinds = ("single texts", "sentence pairs")
+        if len(columns) != 1 + self.pairs:
+            raise UserError(f"{folder.path}: {kinds[not self.pairs]}; the run has {kinds[self.pairs]}")
         path = text_path.with_suffix(".label")
         lines = label_lines(str(path), self.labels.kind)
-        check_line_counts(str(text_path), len(texts), str(path), len(lines))
-        if folder.pairs:
-            raise UserError(f"{folder.path}: sentence pairs; the run has single texts")
+        for column in columns:
+            check_line_counts(str(text_path), len(column), str(path), len(lines))
         targets = label_targets(lines, self.labels, path)
-        return Examples(self.text_input.encode(texts).rows, targets, self.classes)
+        return Examples(self.text_input.encode(examples_of(columns)).rows, targets, self.classes)
 
     @cached_property
     def encoder(self) -> WordNgrams:  # type: ignore[override]  # another text encoder
@@ -213,6 +251,11 @@ class TfidfModel(Model):
     def network(self) -> Tfidf:
         """The linear classifier."""
         return Tfidf.read(self.run.checkpoint)
+
+
+def examples_of(columns: Sequence[list[str]]) -> list[Any]:
+    """The texts, or the pairs of texts, of one or two columns."""
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def label_targets(lines: Sequence[str], labels: Labels, path: Path) -> Targets:

@@ -89,7 +89,7 @@ def inspect(training: Training, resumable: Callable[[Path], bool], *, extends: b
             return Planned(run, State.RESUME, progress, manifest=existing, longer=True)
         raise UserError(
             f"{run.folder / manifest.NAME}: the existing run was started with {difference}; choose another "
-            f"--out or --arm, or delete the folder to restart the run"
+            f"--out, or delete the folder to restart the run"
         )
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress, manifest=existing)

@@ -21,6 +21,7 @@ from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress, read_log
 from roberta_small.experiments.provenance import Machine
 from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.settings import SweepSettings
 from roberta_small.experiments.sweep import Sweep
 
 FAILURE_LINES = 15
@@ -232,14 +233,17 @@ def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
         "rmse": lambda value: value >= one.value,
     }[one.metric]
     if found := [run.label for run, made in finished.items() if made.best is not None and useless(made.best)]:
-        what, rare = f"the {one.name}", ""
-        if one.metric == "accuracy":
-            what = f"'{one.name}'"
-            rare = ", and for rare classes add -- --class-weights balanced --best-checkpoint-metric macro_f1"
+        accuracy = one.metric == "accuracy"
+        what, advice = f"'{one.name}'" if accuracy else f"the {one.name}", ""
+        if isinstance(sweep.settings, SweepSettings):  # with hyperparameters
+            advice = "; train longer or with a higher rate (--epochs N --lr R)"
+            if accuracy:
+                advice += (
+                    ", and for rare classes add -- --class-weights balanced --best-checkpoint-metric macro_f1"
+                )
         print(
             f"\nwarning: {enumerate_some(found)}: no better than always predicting {what}, which gives "
-            f"{number(one.value, one.metric)} on {subset} ({one.examples:,} examples); train longer or "
-            f"with a higher rate (--epochs N --lr R){rare}"
+            f"{number(one.value, one.metric)} on {subset} ({one.examples:,} examples){advice}"
         )
 
 

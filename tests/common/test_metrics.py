@@ -1,6 +1,6 @@
 """The metric registry: a metric registered from outside reaches training logs and `eval evaluate`.
 
-The values of the metrics in `common/metrics/` are tested in tests/eval/test_intervals.py.
+The values of the metrics in `common/metrics/` are tested in tests/eval/evaluate/test_intervals.py.
 """
 
 import json

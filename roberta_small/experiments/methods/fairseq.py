@@ -135,7 +135,7 @@ class Fairseq(FairseqTrain):
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
         """Choose the thresholds of multi-label runs on the first validation subset."""
         if self.real and inputs.label_kind(sweep.data) is KINDS[MULTI_LABEL]:
-            from roberta_small.eval.evaluate import choose_thresholds
+            from roberta_small.eval.evaluate.command import choose_thresholds
 
             choose_thresholds(folder, sweep.recipe.valid_subsets[0], data=sweep.data, device="cpu")
         return {}

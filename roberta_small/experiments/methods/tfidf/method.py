@@ -15,9 +15,9 @@ from typing import Any
 from roberta_small.common.cli import OneOrMore, SettingsParser, positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
-from roberta_small.common.label_kinds import KIND, KINDS, MULTI_LABEL, REGRESSION, Labels, Scaling
+from roberta_small.common.label_kinds import KIND, KINDS, MULTI_LABEL, Labels, Scaling
 from roberta_small.common.run import TFIDF
-from roberta_small.eval.tfidf import label_targets
+from roberta_small.eval.tfidf import examples_of, label_targets
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.prepare import Source
@@ -51,10 +51,11 @@ The strength of the regularization is chosen by accuracy on valid, among {len(ST
 from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g} on a logarithmic scale; the smallest C wins a tie.
 Test is not used for the choice. Multi-label data have a logistic regression for each class, chosen by
 {KINDS[MULTI_LABEL].metric}, and numeric labels a ridge regression with the penalty 1/C, chosen by
-{KINDS[REGRESSION].metric}.
+the squared error.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 In scripts without spaces, such as Chinese, Japanese and Thai, every character is a word.
+The features of a sentence pair are those of both texts and their cosine similarity.
 
 The fit is deterministic: there is one run, OUT/tfidf/{INIT}/seed{SEED}, with the scores as TensorBoard
 scalars, the predictions of valid and test, {MODEL}: the chosen C and the most informative n-grams of each
@@ -215,7 +216,8 @@ METHOD = Tfidf()
 class Split:
     """The examples of one split, line by line."""
 
-    texts: list[str]
+    texts: list[Any]
+    """A string, or a pair of strings, each."""
     lines: list[str]
     """The labels, as lines of `preprocess.labels`."""
     targets: Any
@@ -225,14 +227,15 @@ class Split:
 def file_names(folder: Path) -> list[str]:
     """Names of the files that `read_folder` reads: without test in data prepared without it."""
     splits = ("train", "valid") if inputs.subset_flags(folder.parent) else ("train", "valid", "test")
-    return [f"{split}.{kind}" for split in splits for kind in ("input0", "label")]
+    kinds = ("input0", *(["input1"] if (folder / "train.input1").exists() else []), "label")
+    return [f"{split}.{kind}" for split in splits for kind in kinds]
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Split], Labels]:
     """Read train, valid and, if there is one, test; and what the outputs of a model mean.
 
     Classes are those of train in the order of the label dictionary. Numbers are standardized on train.
-    Raises `UserError` for a missing or malformed file, pairs, one class, and classes that train has not.
+    Raises `UserError` for a missing or malformed file, one class, and classes that train has not.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give the text/ of a data folder")
@@ -240,19 +243,20 @@ def read_folder(folder: Path) -> tuple[dict[str, Split], Labels]:
         raise UserError(
             f"{folder}: missing {', '.join(missing)}; give the text/ of a data folder (roberta-small prepare)"
         )
-    if (folder / "train.input1").exists():
-        raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
     kind = inputs.label_kind(folder.parent)
-    read: dict[str, tuple[list[str], list[str]]] = {}
-    for name in dict.fromkeys(file.partition(".")[0] for file in file_names(folder)):
-        text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
+    read: dict[str, tuple[list[Any], list[str]]] = {}
+    names = file_names(folder)
+    for split in dict.fromkeys(name.partition(".")[0] for name in names):
+        label_path, columns = str(folder / f"{split}.label"), []
         lines = label_lines(label_path, kind)
-        read[name] = list(read_text_lines(text_path)), lines
-        check_line_counts(text_path, len(read[name][0]), label_path, len(lines))
+        for path in (str(folder / name) for name in names if name.startswith(f"{split}.input")):
+            columns.append(list(read_text_lines(path)))
+            check_line_counts(path, len(columns[-1]), label_path, len(lines))
+        read[split] = examples_of(columns), lines
     lines = read["train"][1]
     if kind.has_classes:
-        names = dictionary.build([name for line in lines for name in classes_in(line, kind)])
-        labels = Labels(kind, tuple(class_names(names)))
+        found = dictionary.build([name for line in lines for name in classes_in(line, kind)])
+        labels = Labels(kind, tuple(class_names(found)))
     else:
         labels = Labels(kind, scaling=Scaling.of([float(line) for line in lines]))
     if kind.has_classes and len(labels.classes) < 2:

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from roberta_small.common.files import atomic_write
 from roberta_small.common.label_kinds import Labels, chosen_thresholds
 from roberta_small.common.metrics import logged, number, scored
 from roberta_small.common.run import TENSORBOARD, TFIDF, write_thresholds
-from roberta_small.eval.tfidf import TOKENS, Tfidf
+from roberta_small.eval.tfidf import TOKENS, Tfidf, joined
 from roberta_small.experiments.methods.tfidf.method import (
     MODEL,
     STRENGTHS,
@@ -98,9 +99,9 @@ class Fitted:
     valid_scores: dict[float, float]
     """The metric of the kind of labels for each of `STRENGTHS`."""
 
-    def outputs(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def outputs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """As the function of this name."""
-        return outputs(self.classifier, self.vectorizer.transform(texts), self.labels)
+        return outputs(self.classifier, transformed(self.vectorizer, texts), self.labels)
 
     def most_informative(self, most: int) -> dict[str, list[tuple[str, float]]]:
         """For each class up to `most` n-grams with the largest positive weights, with these weights.
@@ -109,6 +110,8 @@ class Fitted:
         """
         kind, names = self.labels.kind, list(self.labels.classes)
         ngrams_V, (weights_KV, _) = self.vectorizer.get_feature_names_out(), linear(self.classifier)
+        if weights_KV.shape[1] > len(ngrams_V):
+            ngrams_V = [f"{i}: {ngram}" for i in (1, 2) for ngram in ngrams_V] + ["cosine similarity"]
         if not kind.has_classes or (kind.exclusive and len(weights_KV) == 1):
             # Two classes share one row: positive weights favor the second class.
             weights_KV = np.concatenate([-weights_KV, weights_KV])
@@ -126,22 +129,32 @@ class Fitted:
         return found
 
 
+def columns_of(texts: Sequence[Any]) -> list[Sequence[str]]:
+    """The column of texts, or the two columns of pairs of texts."""
+    return list(zip(*texts, strict=True)) if texts and not isinstance(texts[0], str) else [texts]
+
+
+def transformed(words: TfidfVectorizer, texts: Sequence[Any]) -> Any:
+    """The features (N, V) of texts, or (N, 2V + 1) of pairs."""
+    return joined([words.transform(column) for column in columns_of(texts)], words.get_feature_names_out())
+
+
 def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitted:
     """Fit on train for each of `STRENGTHS` and select by the metric of the kind of labels on valid.
 
-    The features are those of scikit-learn's `TfidfVectorizer`. The smallest C is selected on a tie. Raises
-    `UserError` if no n-gram is left.
+    Regression is selected by the squared error. The features are those of scikit-learn's `TfidfVectorizer`.
+    The smallest C is selected on a tie. Raises `UserError` if no n-gram is left.
     """
     train, valid, kind = splits["train"], splits["valid"], labels.kind
     how: dict[str, Any] = {"ngram_range": features.ngrams, "min_df": features.min_df, "dtype": np.float64}
     words = TfidfVectorizer(**how, sublinear_tf=features.sublinear, token_pattern=TOKENS)
     try:
-        train_NV = words.fit_transform(train.texts)
+        words.fit(chain.from_iterable(columns_of(train.texts)))
     except ValueError as error:
         raise UserError(
             f"{' '.join(features.words())}: no n-gram remains ({error}); lower --min-df"
         ) from None
-    valid_NV = words.transform(valid.texts)
+    train_NV, valid_NV = transformed(words, train.texts), transformed(words, valid.texts)
     # For many classes, Newton's method from the solution of the strength before is seven times faster.
     how = {"solver": "newton-cg", "warm_start": True} if len(labels.classes) > 2 else {}
     exclusive = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
@@ -158,10 +171,18 @@ def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitt
             model = Ridge(alpha=1 / strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS, solver="sparse_cg")
             model.fit(train_NV, (train.targets - labels.scaling.mean) / labels.scaling.scale)
         models[strength] = model
-        found[strength] = scores(labels, valid.targets, outputs(model, valid_NV, labels))[kind.metric]
-    best = max(STRENGTHS, key=lambda strength: (found[strength], -strength))
+        found[strength] = scores(labels, valid.targets, outputs(model, valid_NV, labels))
+    # A correlation is the same for values that a strong penalty pulls towards the mean; their error is not.
+    merits = {c: x[kind.metric] if kind.has_classes else -x["loss"] for c, x in found.items()}
+    best = max(STRENGTHS, key=lambda strength: (merits[strength], -strength))
     thresholds = chosen_thresholds(labels, valid.targets, outputs(models[best], valid_NV, labels))
-    return Fitted(words, models[best], labels.with_thresholds(thresholds), best, found)
+    return Fitted(
+        words,
+        models[best],
+        labels.with_thresholds(thresholds),
+        best,
+        {c: x[kind.metric] for c, x in found.items()},
+    )
 
 
 def scores(labels: Labels, targets: Any, outputs_NK: NDArray[np.float64]) -> dict[str, float]:
@@ -202,7 +223,7 @@ def write_run(folder: Path, fitted: Fitted, splits: Mapping[str, Split], feature
         logging.getLogger(name).info(json.dumps(record | {f"{prefix}num_updates": str(STEP)}))
         if name != "train":
             rows = predictions.from_outputs(labels, outputs_NK, split.targets)
-            keys = predictions.keys_of([split.texts])
+            keys = predictions.keys_of(columns_of(split.texts))
             predictions.write(folder / predictions.file_name(name), rows, keys)
     metric = labels.kind.metric
     content = {

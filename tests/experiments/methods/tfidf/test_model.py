@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import cosine_similarity
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import TFIDF
 from roberta_small.eval.origin import RunCheckpoint
 from roberta_small.eval.tfidf import WORDS, Tfidf, TfidfModel
 from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
-from roberta_small.experiments.methods.tfidf.model import fit, main
+from roberta_small.experiments.methods.tfidf.model import fit, main, scores, write_run
 
 
 @pytest.mark.parametrize("sublinear", [False, True])
@@ -95,11 +96,11 @@ def test_a_class_that_does_not_occur_in_train_is_an_error(texts, name):
         read_folder(texts)
 
 
-def test_a_missing_folder_pairs_and_a_single_class_are_errors(texts):
+def test_a_missing_folder_a_missing_second_text_and_a_single_class_are_errors(texts):
     with pytest.raises(UserError, match=re.escape(str(texts / "none"))):
         read_folder(texts / "none")
     (texts / "train.input1").write_text("second\n")
-    with pytest.raises(UserError, match=r"train\.input1"):
+    with pytest.raises(UserError, match=r"missing valid\.input1"):
         read_folder(texts)
     (texts / "train.input1").unlink()
     labels = texts / "train.label"
@@ -138,3 +139,34 @@ def test_text_without_spaces_is_classified(tmp_path, monkeypatch):
     with np.load(tmp_path / "run" / TFIDF) as found:
         np.savez(tmp_path / "old.npz", **{name: found[name] for name in found if name != "pattern"})
     assert Tfidf.read(tmp_path / "old.npz").pattern == WORDS  # of version 1
+
+
+def test_of_pairs_the_similarity_decides(tmp_path):
+    """Neither text alone says anything; the features equal those of scikit-learn."""
+    rng = random.Random(1)
+    for split, size in (("train", 200), ("valid", 40), ("test", 100)):
+        first, second, labels = [], [], []
+        for i in range(size):
+            words = rng.sample([f"w{number:03}" for number in range(300)], 8)
+            first.append(" ".join(words))
+            shared = words[:6] if i % 2 else []
+            second.append(" ".join([*shared, *(f"w{rng.randrange(300):03}" for _ in range(8 - len(shared)))]))
+            labels.append(("other", "same")[i % 2])
+        for name, lines in (("input0", first), ("input1", second), ("label", labels)):
+            (tmp_path / f"{split}.{name}").write_text("".join(f"{line}\n" for line in lines))
+    splits, labels = read_folder(tmp_path)
+    fitted = fit(splits, labels, Features())
+    test = splits["test"]
+    assert scores(labels, test.targets, fitted.outputs(test.texts))["accuracy"] > 90
+    ((best, _),) = fitted.most_informative(1)["same"]
+    assert best == "cosine similarity"
+    both = [fitted.vectorizer.transform(column).toarray() for column in zip(*test.texts, strict=True)]
+    words = [" " not in ngram for ngram in fitted.vectorizer.get_feature_names_out()]
+    cosines_N = np.diag(cosine_similarity(*(part[:, words] for part in both)))
+    features_NV = np.hstack([*both, 10 * cosines_N[:, None]])
+    wanted_N = fitted.classifier.decision_function(features_NV)
+    write_run(tmp_path / "run", fitted, splits, Features())
+    saved = TfidfModel(RunCheckpoint(tmp_path / "run" / TFIDF, None, None))
+    assert saved.pairs
+    logits_NK = saved.network.logits(saved.text_input.encode([*test.texts, ("", "")]).rows)[:-1]
+    assert logits_NK[:, 1] - logits_NK[:, 0] == pytest.approx(wanted_N, abs=1e-9)

@@ -10,7 +10,15 @@ from sklearn import metrics as sk
 from roberta_small.common.metrics import METRICS as NAMES
 from roberta_small.common.metrics import Scored
 from roberta_small.common.statistics import BINS
-from roberta_small.eval.report import Group, Scores, conventions, intervals, measure, per_class, tables
+from roberta_small.eval.evaluate.report import (
+    Group,
+    Scores,
+    conventions,
+    intervals,
+    measure,
+    per_class,
+    tables,
+)
 
 
 def example(count=200, classes=3, seed=0, digits=1):

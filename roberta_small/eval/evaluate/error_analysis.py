@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.statistics import wilson_interval
-from roberta_small.eval.report import most_confused
+from roberta_small.eval.evaluate.report import most_confused
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 DATA_PLACEHOLDER = "/*DATA*/"

@@ -16,8 +16,8 @@ from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import KIND, MULTI_LABEL
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.error_analysis import accuracy_by_length, page_data, render
-from roberta_small.eval.evaluate import error_texts
+from roberta_small.eval.evaluate.command import error_texts
+from roberta_small.eval.evaluate.error_analysis import accuracy_by_length, page_data, render
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]

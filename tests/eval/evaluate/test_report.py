@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, f1_score
 
 from roberta_small.common.metrics import Scored
-from roberta_small.eval.report import Group, Scores, conventions, tables
+from roberta_small.eval.evaluate.report import Group, Scores, conventions, tables
 
 
 def scored(classes, examples=3000, seed=1):

@@ -34,7 +34,7 @@ from roberta_small.eval.origin import MODELS, DataFolder, RunCheckpoint, check_d
 from roberta_small.eval.precision import Precision, print_precisions
 
 if TYPE_CHECKING:
-    from roberta_small.eval.report import Group
+    from roberta_small.eval.evaluate.report import Group
 
 EXAMPLES = """examples:
   roberta-small evaluate --checkpoint runs/fairseq/pretrained/seed1
@@ -115,7 +115,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predict with each checkpoint, score, print the table and write the report."""
-    from roberta_small.eval.report import conventions, tables
+    from roberta_small.eval.evaluate.report import conventions, tables
 
     runs = _runs(args)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(
                 f"{evaluated[0].source}: predictions of other texts; pass the data of these with --data"
             )
-        from roberta_small.eval.error_analysis import page_data, render
+        from roberta_small.eval.evaluate.error_analysis import page_data, render
 
         names, first = [member.run.name for member in evaluated], evaluated[0]
         lines_N, classes = np.flatnonzero(kept_N), list(first.labels.classes)
@@ -325,7 +325,7 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
 def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], draws: int) -> list[Group]:
     """A `report.Group` for each method and initialization, in the order of the checkpoints."""
     from roberta_small.common.metrics import scored
-    from roberta_small.eval.report import Group, Scores
+    from roberta_small.eval.evaluate.report import Group, Scores
 
     groups: dict[str, list[SplitPredictions]] = {}
     for member in evaluated:

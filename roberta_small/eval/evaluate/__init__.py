@@ -1,0 +1,1 @@
+"""`evaluate`: from checkpoints or prediction files to metrics with intervals, and a page of the errors."""
