@@ -54,7 +54,11 @@ NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of tokenizer and recipe that are no paths."""
 COLUMNS = "feature_names_in_"
 FEATURES = (COLUMNS, "n_features_in_")
-ARM = "fairseq"
+ARM = METHOD = "fairseq"
+FROZEN = "frozen"
+"""The other method."""
+TRAINED = ("inits", "arm", "seeds", "no-baselines", "recipe", *(set(HYPERPARAMETERS) - {"max-length"}))
+"""Options of `roberta-small train` that the method frozen does not have."""
 ONE, LISTS, INDICATOR = "one", "lists", "indicator"
 """How the labels of a classifier are given: one per text, lists, or a matrix of 0 and 1."""
 
@@ -65,6 +69,8 @@ class TextModel(BaseEstimator):
     Parameters:
         pretrained: the initial weights: a name on the Hugging Face hub, a folder of Transformers, or a
             checkpoint of fairseq. None: random weights.
+        method: `fairseq`: all weights are trained; `frozen`: the encoder `pretrained` reads each text once,
+            and a linear classifier of its vectors is fitted. Of the hyperparameters, `max_length` applies.
         seeds: one network is trained with each; the mean of their probabilities or values is predicted.
         recipe: hyperparameters: a name in `recipes/` or a file.
         lr, epochs, batch_size, max_length, layers: hyperparameters; None for those of the recipe.
@@ -93,6 +99,7 @@ class TextModel(BaseEstimator):
         self,
         pretrained: str | os.PathLike[str] | None = None,
         *,
+        method: str = METHOD,
         seeds: Sequence[int] = (1,),
         recipe: str = OWN_DATA,
         lr: float | None = None,
@@ -109,6 +116,7 @@ class TextModel(BaseEstimator):
         progress: bool | None = None,
     ) -> None:
         self.pretrained = pretrained
+        self.method = method
         self.seeds = seeds
         self.recipe = recipe
         self.lr = lr
@@ -162,8 +170,11 @@ class TextModel(BaseEstimator):
         for line in printed:
             if line.startswith(("warning: ", "left out, ")):
                 warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
-        init = "random" if self.pretrained is None else "pretrained"
-        self._complete(folder / RUNS, [f"{ARM}/{init}/seed{seed}" for seed in self.seeds])
+        names = ["frozen/pretrained/seed0"]
+        if self.method != FROZEN:
+            init = "random" if self.pretrained is None else "pretrained"
+            names = [f"{ARM}/{init}/seed{seed}" for seed in self.seeds]
+        self._complete(folder / RUNS, names)
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         """The outputs for texts X, (N, K) in the order of the model's classes, or values (N, 1)."""
@@ -309,10 +320,26 @@ class TextModel(BaseEstimator):
             options[name] = value
         options |= {name: getattr(self, name.replace("-", "_")) for name in HYPERPARAMETERS}
         flags = list(self.flags)
+        if self.method not in (METHOD, FROZEN):
+            raise UserError(f"method={self.method!r}: choose {METHOD!r} or {FROZEN!r}")
+        if self.method == FROZEN:
+            self._check_frozen()
+            options = {name: value for name, value in options.items() if name not in TRAINED}
+            return _command_line({"method": FROZEN, **options}, [])
         if (weights := self._weights()) is not None:
             kind.require_exclusive("class_weight")
             flags += [FLAG, weights if isinstance(weights, str) else json.dumps(weights, ensure_ascii=False)]
         return _command_line(options, flags)
+
+    def _check_frozen(self) -> None:
+        """Raise `UserError` for parameters that have no effect where nothing is trained."""
+        if self.pretrained is None:
+            raise UserError("method='frozen': needs a pretrained encoder; name it with pretrained=")
+        names = [name.replace("-", "_") for name in HYPERPARAMETERS if name != "max-length"]
+        if given := [name for name in (*names, "flags", "class_weight") if getattr(self, name)]:
+            raise UserError(
+                f"method='frozen': {given[0]}= has no effect, because nothing is trained; omit it"
+            )
 
     def _weights(self) -> dict[str, float] | str | None:
         if not isinstance(self.class_weight, Mapping):

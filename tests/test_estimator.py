@@ -169,7 +169,7 @@ def test_pairs_numbers_and_held_out_examples(tmp_path):
         classifier.predict(texts)
     with pytest.raises(ValueError, match="X_valid has 2 texts"):
         classifier.fit(frame, labels, X_valid=frame[:2], y_valid=labels[:1])
-    with pytest.raises(ValueError, match="single texts"):
+    with pytest.raises(ValueError, match="expecting 1 features"):
         classifier.fit(texts, labels, X_valid=frame[:2], y_valid=labels[:2])
     assert classifier.predict_proba([]).shape == (0, 2)
     with pytest.raises(ValueError, match="y_valid: 5"):

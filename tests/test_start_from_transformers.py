@@ -167,11 +167,13 @@ def test_the_commands_of_the_page_on_encoders_run(tmp_path):
     page = PAGE.read_text(encoding="utf-8").partition("## Other sizes and flags")[0]
     blocks = re.findall(r"^```\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
     commands = [line for block in blocks for line in block.splitlines()]
-    assert len(commands) == 8
+    assert len(commands) == 10
     (tmp_path / "unlabelled.txt").write_text("Un roman.\nUne histoire banale.\n", encoding="utf-8")
     for command in commands:
         words = command.replace("intfloat/multilingual-e5-small", str(tmp_path / "encoder"))
         words = words.replace("--seeds 1 2 3", "--seeds 1").replace("--epochs 4", "--epochs 1")
+        if "probed=" in words:
+            words += " --epochs 1"
         if "sequences" in words or "tokenized" in words:
             words += f" --out {'runs-' + words.split()[3]} --epochs 1"
         words = words.replace("roberta-small", f"{preloaded.python()} -m roberta_small", 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,34 @@ def execution(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def add_initial(parser: SettingsParser, inits: str | None = None) -> None:
+    """Add --pretrained and --inits with the default `inits`."""
+    parser.add_setting(
+        "pretrained", None,
+        "checkpoint of the init 'pretrained': a fairseq file or its folder, or an encoder of Transformers "
+        "(RoBERTa, CamemBERT, XLM-R, BERT, DistilBERT, ELECTRA, FlauBERT), a folder or hub name (default: "
+        "the repository's, if it has the same dictionary as the data)",
+    )  # fmt: skip
+    usual = " (default: random, and pretrained if there is a checkpoint for it; pretrained for a file with "
+    usual += "--pretrained, and for the method frozen)"
+    shown = f"initializations: random, pretrained or NAME=CHECKPOINT{'' if inits else usual}"
+    parser.add_setting("inits", inits, shown, nargs="+")
+
+
+def add_hyperparameters(parser: SettingsParser, names: Iterable[str], lr: float | None = None) -> None:
+    """Add options of `HYPERPARAMETERS`; `lr` is the default of the rate, None for that of the recipe."""
+    group = parser.add_argument_group("hyperparameters (default: those of the recipe); others after --")
+    for name in names:
+        flag, explanation = HYPERPARAMETERS[name]
+        default = "" if name != "lr" or lr is None else f" (default: {lr:g})"
+        group.add_argument(
+            f"--{name}",
+            type=_as_written(positive_number if name == "lr" else positive),
+            metavar="X" if name == "lr" else "N",
+            help=f"{explanation}{'' if flag == f'--{name}' else f' ({flag} of fairseq-train)'}{default}",
+        )
+
+
 def add_sweep(
     parser: SettingsParser,
     *,
@@ -181,16 +209,7 @@ def add_sweep(
     """
     add = parser.add_setting
     prepare.add_data(parser, " (required)")
-    add(
-        "pretrained", None,
-        "checkpoint of the init 'pretrained': a fairseq file or its folder, or an encoder of Transformers "
-        "(RoBERTa, CamemBERT, XLM-R, BERT, DistilBERT, ELECTRA, FlauBERT), a folder or hub name (default: "
-        "the repository's, if it has the same dictionary as the data)",
-    )  # fmt: skip
-    usual = "" if inits else " (default: random, and pretrained if there is a checkpoint for it)"
-    if own_data:
-        usual = f"{usual[:-1]}; for a file with --pretrained: pretrained)"
-    add("inits", inits, f"initializations: random, pretrained or NAME=CHECKPOINT{usual}", nargs="+")
+    add_initial(parser, inits)
     add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
         "grid", None,
@@ -204,19 +223,11 @@ def add_sweep(
     if own_data:
         parser.add_argument(
             "--no-baselines", action="store_true",
-            help="without TF-IDF and the classifier of token n-grams, which are fitted too if --data is a "
-            "file of labelled text",
+            help="without TF-IDF, the classifier of token n-grams and, with pretrained weights, the method "
+            "frozen, which are fitted too if --data is a file of labelled text",
         )  # fmt: skip
     add_execution(parser)
-    group = parser.add_argument_group("hyperparameters (default: those of the recipe); others after --")
-    for name, (flag, explanation) in HYPERPARAMETERS.items():
-        default = "" if name != "lr" or lr is None else f" (default: {lr:g})"
-        group.add_argument(
-            f"--{name}",
-            type=_as_written(positive_number if name == "lr" else positive),
-            metavar="X" if name == "lr" else "N",
-            help=f"{explanation}{'' if flag == f'--{name}' else f' ({flag} of fairseq-train)'}{default}",
-        )
+    add_hyperparameters(parser, HYPERPARAMETERS, lr)
     prepare.add_options(parser)
 
 

@@ -157,6 +157,11 @@ def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]]
         found.append((TFIDF, TFIDF.sweep(tfidf, TFIDF.prepare(tfidf))))
     except UserError as error:
         notes.append(f"baseline {TFIDF.name}: left out ({error})")
+    if (pretrained := settings.given.get("pretrained")) is not None:
+        from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
+
+        frozen = FROZEN.of_sweep(replace(settings, source=folder, given={"pretrained": pretrained}))
+        found.append((FROZEN, FROZEN.sweep(frozen, sweep.data)))
     trainer = method if isinstance(method, Fairseq) else Fairseq()
     ngrams = replace(
         settings, source=folder, recipe=NGRAMS, arm=NGRAMS, passthrough=(), grid={}, given={"random": None},

@@ -95,6 +95,10 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
         "the Transformers Trainer, on the same data and recipes", f"{__name__}.transformers.method:METHOD",
     ),
     "lora": ("low-rank adapters, with the Transformers Trainer", f"{__name__}.lora.classify:METHOD"),
+    "frozen": (
+        "a linear classifier of the vectors of a pretrained encoder, which is not trained",
+        f"{__name__}.frozen.method:METHOD",
+    ),
     "tfidf": (
         "TF-IDF of word n-grams and logistic regression, on text", f"{__name__}.tfidf.method:METHOD",
     ),

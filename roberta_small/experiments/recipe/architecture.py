@@ -32,10 +32,10 @@ OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
 """Values of --arch that select a model of the plugin. In a recipe file, their sizes are only defaults."""
 HEAD_NAME = "sentence_classification_head"
 """Default of --classification-head-name."""
-POOLING, POSITIONS, TOKENS = "--pooling", "--max-positions", "--tokens-per-sample"
+POOLING, HEAD, POSITIONS, TOKENS = "--pooling", "--head", "--max-positions", "--tokens-per-sample"
 AFTER, GRID = "after --", "--grid"
 """Places of flags, beside recipe files."""
-RELEVANT = ("--task", "--arch", "--encoder", "--precision", "--token-types", POOLING, POSITIONS, TOKENS)
+RELEVANT = ("--task", "--arch", "--encoder", "--precision", "--token-types", POOLING, HEAD, POSITIONS, TOKENS)
 """The flags that the architecture depends on, beside those of its fields."""
 
 
@@ -98,7 +98,7 @@ def fit(
     added = {init: _added(recipe, ours, places, one, pairs, pools) for init, one in found.items()}
     # Random weights get the architecture of the checkpoints if all agree.
     networks = {
-        dataclasses.replace(one.architecture, positions=None, pooler_activation=None, pooling=None)
+        dataclasses.replace(one.architecture, positions=None, pooler_activation=None, pooling=None, head=None)
         for one in found.values()
     }
     flags = {init: words for init, words in added.items() if words}
@@ -163,10 +163,12 @@ def _added(
     shorter = stored is not None and built is not None and stored < built
     if shorter and POSITIONS not in by_user and TOKENS not in recipe.flags:
         added += [POSITIONS, str(stored)]
-    # A head was trained on one vector, and a recipe file does not give it another.
-    explicit = POOLING in by_user or (POOLING in recipe.flags and checkpoint.head is None)
-    if pools and not explicit and theirs.pooling not in (None, ours.pooling):
-        added += [POOLING, str(theirs.pooling)]
+    # A head was trained on one vector, and a recipe file does not give it another, or another form.
+    for flag in (POOLING, HEAD) if pools else ():
+        name = flag.removeprefix("--")
+        explicit = flag in by_user or (flag in recipe.flags and checkpoint.head is None)
+        if not explicit and getattr(theirs, name) not in (None, getattr(ours, name)):
+            added += [flag, str(getattr(theirs, name))]
     if theirs.token_types and pairs and not ours.token_types:
         added += ["--token-types"]
     result = _resolve(recipe.replace(added))

@@ -233,11 +233,11 @@ class Loaded:
     @property
     def is_classifier(self) -> bool:
         """Whether the model has a classification head."""
-        return type(self.model).__name__ == self.family.classes[1] or self.pools_by_mean
+        return type(self.model).__name__ == self.family.classes[1] or self.is_own_class
 
     @property
-    def pools_by_mean(self) -> bool:
-        """Whether it is a classifier of the mean of all tokens."""
+    def is_own_class(self) -> bool:
+        """Whether its classification head is one that no class of Transformers has."""
         return isinstance(self.model, MeanPoolingForSequenceClassification)
 
     @property
@@ -396,6 +396,8 @@ def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedC
     if (reason := families.refusal(found.to_dict())) is not None:  # of other names and default values
         raise UserError(f"{path}: {reason}")
     if encoder is not config:
-        own = {key: config[key] for key in ("pooler_activation", "pooler_dropout") if key in config}
+        own = {
+            key: config[key] for key in ("pooling", "pooler_activation", "pooler_dropout") if key in config
+        }
         found = MeanPoolingConfig(encoder=found.to_dict(), **own, **head)
     return family, kind, labels, found, notes

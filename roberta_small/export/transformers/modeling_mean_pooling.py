@@ -1,7 +1,7 @@
-"""The classifier of this folder: the mean of an encoder's hidden states, a dense layer, and an output.
+"""The classifier of this folder: a vector of an encoder's hidden states, a dense layer, and an output.
 
 Load it with `AutoModelForSequenceClassification.from_pretrained(FOLDER, trust_remote_code=True)`. It needs
-only Transformers, whose own classifiers use the first token instead of the mean.
+only Transformers, whose own classifiers use the first token instead of the mean, and other activations.
 
 B texts, L tokens, C width, K classes.
 """
@@ -24,17 +24,19 @@ class MeanPoolingConfig(PreTrainedConfig):
     def __init__(
         self,
         encoder: dict[str, Any] | None = None,
+        pooling: str = "mean",
         pooler_activation: str = "tanh",
         pooler_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         self.encoder = encoder or {"model_type": "roberta"}
+        self.pooling = pooling
         self.pooler_activation, self.pooler_dropout = pooler_activation, pooler_dropout
         super().__init__(**kwargs)
 
 
 class MeanPoolingForSequenceClassification(PreTrainedModel):
-    """An encoder with a classification head on the mean of all tokens, special ones included."""
+    """An encoder with a classification head on the mean of all tokens, or on the first one."""
 
     config_class = MeanPoolingConfig
     base_model_prefix = "encoder"
@@ -64,11 +66,13 @@ class MeanPoolingForSequenceClassification(PreTrainedModel):
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         hidden_BLC = self.encoder(input_ids=input_ids, attention_mask=mask_BL, **types)[0]
         weight_BL1 = mask_BL.unsqueeze(-1).to(hidden_BLC.dtype)
-        mean_BC = (hidden_BLC * weight_BL1).sum(1) / weight_BL1.sum(1).clamp(min=1)
+        vector_BC = (hidden_BLC * weight_BL1).sum(1) / weight_BL1.sum(1).clamp(min=1)
+        if self.config.pooling == "first":
+            vector_BC = hidden_BLC[:, 0]
         activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gelu}.get(
             self.config.pooler_activation, lambda x: x
         )
-        x_BC = activation(self.dense(self.dropout(mean_BC)))
+        x_BC = activation(self.dense(self.dropout(vector_BC)))
         logits_BK = self.out_proj(self.dropout(x_BC))
         loss = None
         if labels is not None:

@@ -88,9 +88,15 @@ class Source:
         return family_of(self.arguments)
 
     @property
-    def pools_by_mean(self) -> bool:
-        """Whether it is a classifier of the mean of all tokens."""
-        return self.head is not None and getattr(self.arguments, "pooling", "first") == "mean"
+    def needs_own_class(self) -> bool:
+        """Whether it is a classifier of the mean of all tokens or with a linear head."""
+        mean = getattr(self.arguments, "pooling", "first") == "mean"
+        return self.head is not None and (mean or self.has_linear_head)
+
+    @property
+    def has_linear_head(self) -> bool:
+        """Whether its classification head has no dense layer."""
+        return f"{HEADS}{self.head}.dense.weight" not in self.weights
 
     @property
     def vocabulary(self) -> int:
@@ -162,8 +168,8 @@ def source_of(checkpoint: Checkpoint) -> Source:
     labels = (checkpoint.class_names, has_lm_head, checkpoint.kind, checkpoint.scaling)
     source = Source(path, model.args, weights, head, *labels)
     activation = getattr(source.arguments, "pooler_activation_fn", "tanh")
-    # The classifier of the mean of all tokens is a class of this project, with any activation.
-    if head is not None and not source.pools_by_mean and activation != source.family.pooler_activation:
+    # The class of this project has any activation.
+    if head is not None and not source.needs_own_class and activation != source.family.pooler_activation:
         raise UserError(
             f"{path}: trained with --pooler-activation-fn {activation}, but the classification head of "
             f"Transformers' {source.family.classes[1]} has {source.family.pooler_activation}"
@@ -343,8 +349,8 @@ def converted(
     sizes, padding = sizes_of(source), PAD
     if order is not None:
         sizes, padding = replace(sizes, vocabulary=len(order)), int(order[PAD])
-    if source.pools_by_mean:
-        return _mean_pooling(source, sizes, classes or [], special, padding, order)
+    if source.needs_own_class:
+        return _own_class(source, sizes, classes or [], special, padding, order)
     is_lm = source.head is None
     with torch.random.fork_rng(devices=[]):
         model = build(sizes, None if is_lm else classes or [], special, padding)
@@ -353,7 +359,7 @@ def converted(
     return model.eval()
 
 
-def _mean_pooling(
+def _own_class(
     source: Source,
     sizes: Sizes,
     classes: Sequence[str],
@@ -361,11 +367,12 @@ def _mean_pooling(
     padding: int,
     order: NDArray[np.int64] | None,
 ) -> PreTrainedModel:
-    """A classifier of the mean of all tokens, in evaluation mode."""
+    """The class of this project, in evaluation mode; a linear head gets a dense layer without effect."""
     family, head = source.family, f"{HEADS}{source.head}."
     config = MeanPoolingConfig(
         encoder=configuration(sizes, None, special, padding).to_dict(),
-        pooler_activation=source.arguments.pooler_activation_fn,
+        pooling=source.arguments.pooling,
+        pooler_activation="linear" if source.has_linear_head else source.arguments.pooler_activation_fn,
         pooler_dropout=sizes.pooler_dropout,
         id2label=dict(enumerate(classes)),
         label2id={name: k for k, name in enumerate(classes)},
@@ -380,6 +387,8 @@ def _mean_pooling(
     weights = to_transformers(source.weights, family, head=None, lm_head=False, order=order)
     renamed = {f"encoder.{name.removeprefix(f'{family.base}.')}": w for name, w in weights.items()}
     renamed |= {name.removeprefix(head): w for name, w in source.weights.items() if name.startswith(head)}
+    if source.has_linear_head:
+        renamed |= {"dense.weight": torch.eye(sizes.embed), "dense.bias": torch.zeros(sizes.embed)}
     model.load_state_dict(renamed)
     return model.eval()
 

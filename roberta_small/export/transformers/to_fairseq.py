@@ -266,8 +266,8 @@ def _configuration(
     # Not every configuration has the width of the feed-forward network.
     ffn = len(model.base_model.get_parameter(f"{family.layer['fc1'].format(0)}.weight"))
     head_activation = family.pooler_activation
-    if loaded.pools_by_mean:
-        pooling, head_activation = "mean", model.config.pooler_activation
+    if loaded.is_own_class:
+        pooling, head_activation = model.config.pooling, model.config.pooler_activation
     values = {name: getattr(config, entry) for name, entry in family.settings.items()}
     longest = longest_input(config)
     pooler = values["dropout"] if values["pooler_dropout"] is None else values["pooler_dropout"]
@@ -313,7 +313,7 @@ def _configuration(
         cfg = convert_namespace_to_omegaconf(parsed)
     content = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
-    if loaded.pools_by_mean:
+    if loaded.is_own_class:
         content["model"].pooler_dropout = model.config.pooler_dropout
     return {str(key): value for key, value in content.items()}
 
@@ -334,18 +334,18 @@ def _network(
     weights = model.state_dict()
     if type(model).__name__ == family.classes[2]:
         weights = {f"{family.base}.{name}": weight for name, weight in weights.items()}
-    pools_by_mean = isinstance(model, MeanPoolingForSequenceClassification)
-    if pools_by_mean:
+    is_own_class = isinstance(model, MeanPoolingForSequenceClassification)
+    if is_own_class:
         weights = {f"{family.base}.{key.removeprefix('encoder.')}": w for key, w in weights.items()}
     known = to_fairseq(
         weights,
         family,
-        head=None if pools_by_mean else head,
+        head=None if is_own_class else head,
         order=other.order,
         vocabulary=len(vocabulary.dictionary),
         token_types=other.token_types,
     )
-    if pools_by_mean:
+    if is_own_class:
         for part in ("dense", "out_proj"):
             own = getattr(model, part).state_dict()
             known |= {f"classification_heads.{head}.{part}.{kind}": value for kind, value in own.items()}

@@ -68,7 +68,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         if labels is not None and labels.thresholds:
             write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
         model.save_pretrained(folder)
-        if content.pools_by_mean:
+        if content.needs_own_class:
             shutil.copyfile(MEAN_CODE, folder / MEAN_CODE.name)
         if isinstance(encoder, TransformersEncoder):
             write_transformers_tokenizer(folder, encoder, origin.dictionary, text_format)
@@ -144,7 +144,7 @@ def model_card(origin: Model, source: Source, verification: Verification, parame
         f"tags:\n- {source.family.name}\n- fairseq\n---\n",
         f"# {name}\n",
         _what(origin, source, parameters),
-        f"```python\n{_usage(origin, task, name, own_code=source.pools_by_mean)}```\n",
+        f"```python\n{_usage(origin, task, name, own_code=source.needs_own_class)}```\n",
         "## Origin\n",
         "".join(f"- {line}\n" for line in _provenance(origin, source)),
         "## Quality\n",
@@ -286,10 +286,10 @@ def _limits(origin: Model, source: Source) -> list[str]:
             f"`{THRESHOLDS}` has the threshold of each class, chosen on the validation set: a class is "
             "predicted if its probability is at least as high."
         )
-    if source.pools_by_mean:
+    if source.needs_own_class:
         lines.append(
-            f"The model needs `trust_remote_code=True`: the class in `{MEAN_CODE.name}` uses the mean of all "
-            "tokens, which no class of Transformers does."
+            f"The model needs `trust_remote_code=True`: the class in `{MEAN_CODE.name}` has a classification "
+            "head that no class of Transformers has."
         )
     same = origin.input_format.keep_eos and not origin.pairs
     end = "has the same ids" if same else "truncates long texts differently than training did"

@@ -52,7 +52,7 @@ SWITCHES = {
     "untied_lm_head": "--untie-weights-roberta",
 }
 """The same for flags without a value. No flag switches them off."""
-NOT_COMPARED = ("positions", "pooling", "token_types")
+NOT_COMPARED = ("positions", "pooling", "head", "token_types")
 """Fields in which a checkpoint may differ from the model that loads it."""
 BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 """Fields that only `--arch` sets."""
@@ -76,6 +76,7 @@ class Architecture:
     learned_positions: bool
     scaled_embeddings: bool  # whether token embeddings are multiplied by the square root of their size
     pooling: str | None  # the sentence vector of the classification head; None for a checkpoint without one
+    head: str | None  # whether the classification head has a dense layer; None for a checkpoint without one
     family: str  # the encoders of Transformers that it belongs to
     token_types: bool  # whether the second text of a pair has a token type
     positions: int | None  # longest input in tokens; None for sinusoids, which have no limit
@@ -146,6 +147,7 @@ def of_arguments(arguments: argparse.Namespace) -> Architecture:
         learned_positions=learned,
         scaled_embeddings=not arguments.no_scale_embedding,
         pooling=str(getattr(arguments, "pooling", None) or "first"),
+        head=str(getattr(arguments, "head", None) or "dense"),
         family=str(getattr(arguments, "family", None) or families.DEFAULT),
         token_types=bool(getattr(arguments, "token_types", False)),
         positions=positions if learned else None,
@@ -195,6 +197,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
             found,
             pooler_activation=None if activation == "tanh" else activation,
             pooling=None if found.pooling == "first" else found.pooling,
+            head=None,
         )
     if found.learned_positions:
         assert positions is not None  # `wrong` would have it

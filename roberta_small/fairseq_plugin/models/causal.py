@@ -20,7 +20,6 @@ P positions, C embedding size, E = 3 * C, V vocabulary size, K classes.
 from __future__ import annotations
 
 import copy
-import logging
 import math
 from typing import Any, ClassVar
 
@@ -28,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -40,15 +39,13 @@ from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
 from roberta_small.fairseq_plugin.models.attention import attend
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
 from roberta_small.fairseq_plugin.models.roberta import (
+    LINEAR,
     RobertaSmall,
     check_sizes,
     roberta_small_architecture,
     set_missing,
 )
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-
-logger = logging.getLogger(__name__)
-CLASSIFICATION_HEADS = "classification_heads."
 
 
 @register_model("causal_roberta_small")
@@ -101,23 +98,9 @@ class CausalRobertaSmall(RobertaSmall):
         self.encoder.lm_head = None
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Adapt the heads of a checkpoint to this model.
-
-        A classifier ignores the checkpoint's LM head. If the checkpoint has no classification head of the
-        same shape, the model's own is kept, with a warning if it replaces another one.
-        """
-        super(RobertaModel, self).upgrade_state_dict_named(state_dict, name)
-        self.keep_first_positions(state_dict)
-        head = self.classification_heads.state_dict()
-        ours = {f"{CLASSIFICATION_HEADS}{key}": value for key, value in head.items()}
-        theirs = {key: value for key, value in state_dict.items() if key.startswith(CLASSIFICATION_HEADS)}
-        if {key: value.shape for key, value in ours.items()} != {k: v.shape for k, v in theirs.items()}:
-            if theirs:
-                logger.warning("the checkpoint's classification head has another shape and is ignored")
-            for key in theirs:
-                del state_dict[key]
-            state_dict.update(ours)
-        if ours:
+        """As in `RobertaSmall`; a classifier ignores the checkpoint's LM head."""
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.classification_heads:
             for key in [key for key in state_dict if key.startswith(LM_HEAD)]:
                 del state_dict[key]
 
@@ -129,14 +112,6 @@ class CausalLmSmall(CausalRobertaSmall):
     def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
         initialize_as_torch(encoder)
-
-    def register_classification_head(
-        self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
-    ) -> None:
-        """Replace the LM head by a linear classification head."""
-        assert num_classes is not None
-        self.classification_heads[name] = ClassificationHead(self.args.encoder_embed_dim, num_classes)
-        self.encoder.lm_head = None
 
     def lm_input(self, x_MC: Tensor) -> Tensor:
         """The features: the LM head has no other layer than its output matrix."""
@@ -231,18 +206,6 @@ class LinearHead(nn.Linear):
         return super().forward(features if masked_tokens is None else features[masked_tokens, :])
 
 
-class ClassificationHead(nn.Module):
-    """A linear classification head with the signature of fairseq's `RobertaClassificationHead`."""
-
-    def __init__(self, embed_dim: int, num_classes: int) -> None:
-        super().__init__()
-        self.out_proj = nn.Linear(embed_dim, num_classes)
-
-    def forward(self, features_B1C: Tensor, **unused: Any) -> Tensor:
-        """(B, 1, C) -> (B, K)."""
-        return self.out_proj(features_B1C[:, 0])
-
-
 def initialize_as_torch(encoder: RobertaEncoder, bound: float = 0.1) -> None:
     """Initialize as `torch.nn.TransformerEncoderLayer`, with uniform embeddings and LM head.
 
@@ -289,5 +252,6 @@ def causal_lm_small_architecture(args: Any) -> None:
         no_scale_embedding=False,
         layernorm_embedding=False,
         untie_weights_roberta=True,
+        head=LINEAR,
     )
     causal_roberta_small_architecture(args)

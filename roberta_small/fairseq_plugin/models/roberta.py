@@ -11,7 +11,8 @@ K classes.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -35,6 +36,10 @@ from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_en
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training import precision
 
+logger = logging.getLogger(__name__)
+CLASSIFICATION_HEADS = "classification_heads."
+LINEAR = "linear"
+"""The value of --head without a dense layer."""
 LAYER_NORM_EPS = 1e-5
 """The epsilon of every LayerNorm in fairseq and torch."""
 
@@ -48,6 +53,11 @@ class RobertaSmall(RobertaModel):
         "mean": "the mean over all tokens",
     }
     """The sentence vectors that a classification head can use, with their help texts."""
+    HEADS: ClassVar[dict[str, str]] = {
+        "dense": "a dense layer, its activation, and the output (default)",
+        "linear": "the output alone",
+    }
+    """The classification heads, with their help texts."""
     takes_packing = True
     """`forward` has the argument `packing`, which the criteria of this plugin give to models that have it."""
 
@@ -83,6 +93,11 @@ class RobertaSmall(RobertaModel):
             + "; ".join(f"{key}: {what}" for key, what in cls.POOLINGS.items()),
         )
         parser.add_argument(
+            "--head",
+            choices=list(cls.HEADS),
+            help="classification head: " + "; ".join(f"{key}: {what}" for key, what in cls.HEADS.items()),
+        )
+        parser.add_argument(
             "--token-types",
             action="store_true",
             help="add an embedding to the tokens of the second text of a pair, as BERT",
@@ -111,6 +126,16 @@ class RobertaSmall(RobertaModel):
                 "left-to-right language model; use --arch causal_roberta_small, or --task masked_lm"
             )
         return cls(args, RobertaSmallEncoder(args, task.source_dictionary))
+
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
+    ) -> None:
+        """Add the head of `--head`."""
+        if self.args.head != LINEAR:
+            super().register_classification_head(name, num_classes, inner_dim, **kwargs)
+            return
+        assert num_classes is not None
+        self.classification_heads[name] = LinearClassificationHead(self.args.encoder_embed_dim, num_classes)
 
     def forward(
         self,
@@ -164,8 +189,20 @@ class RobertaSmall(RobertaModel):
         return {"packing": packing} if packs else {}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As in fairseq, without what this model does not use: later positions, and token types."""
-        super().upgrade_state_dict_named(state_dict, name)
+        """As in fairseq, without what this model does not use: later positions, and token types.
+
+        fairseq expects a dense layer in every classification head. Others are kept if they have the shapes of
+        this model's, and else replaced by its own, with a warning.
+        """
+        theirs: dict[str, Tensor] = {}
+        if self.args.head == LINEAR or not any(".dense." in key for key in heads_in(state_dict)):
+            theirs = {key: state_dict.pop(key) for key in heads_in(state_dict)}
+        super().upgrade_state_dict_named(state_dict, name)  # which adds the heads that are missing
+        ours = {key: state_dict[key].shape for key in heads_in(state_dict)}
+        if theirs and ours == {key: weight.shape for key, weight in theirs.items()}:
+            state_dict.update(theirs)
+        elif theirs:
+            logger.warning("the checkpoint's classification head has another shape and is ignored")
         self.keep_first_positions(state_dict)
         if not self.args.token_types:
             state_dict.pop(SECOND, None)
@@ -220,6 +257,23 @@ class RobertaSmallEncoder(RobertaEncoder):
         return encoder
 
 
+class LinearClassificationHead(nn.Module):
+    """A linear classification head with the signature of fairseq's `RobertaClassificationHead`."""
+
+    def __init__(self, embed_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.out_proj = nn.Linear(embed_dim, num_classes)
+
+    def forward(self, features_B1C: Tensor, **unused: Any) -> Tensor:
+        """(B, 1, C) -> (B, K)."""
+        return self.out_proj(features_B1C[:, 0])
+
+
+def heads_in(state_dict: Iterable[str]) -> list[str]:
+    """The names of the weights of classification heads."""
+    return [key for key in state_dict if key.startswith(CLASSIFICATION_HEADS)]
+
+
 @register_model_architecture("roberta_small", "roberta_small")
 def roberta_small_architecture(args: Any) -> None:
     """Set the defaults of flags that are not given."""
@@ -233,6 +287,7 @@ def roberta_small_architecture(args: Any) -> None:
         encoder_kind="packed",
         precision="auto",
         pooling="first",
+        head="dense",
         layer_norm_eps=LAYER_NORM_EPS,
         token_types=False,
         family=FAMILY,
@@ -274,7 +329,7 @@ def check_sizes(args: Any) -> None:
 # they build `RobertaSmall` in the sizes of their name, with 512 positions unless `--max-positions` is given.
 # In all other cases they build fairseq's model as before.
 
-OWN_FLAGS = ("encoder_kind", "precision", "pooling", "layer_norm_eps")
+OWN_FLAGS = ("encoder_kind", "precision", "pooling", "head", "layer_norm_eps")
 """The arguments that `RobertaSmall` adds to those of `RobertaModel`."""
 PUBLISHED_POSITIONS = 512
 """Of both sizes of RoBERTa (Liu et al. 2019)."""

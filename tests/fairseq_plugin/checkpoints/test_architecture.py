@@ -18,7 +18,7 @@ from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_traine
 TINY = Architecture(
     causal=False, layers=2, embed=16, ffn=16, heads=2, activation="gelu", pooler_activation="tanh",
     pre_norm=False, embedding_norm=True, layer_norm_eps=1e-5, untied_lm_head=False, learned_positions=True,
-    scaled_embeddings=False, pooling="first", family="roberta", token_types=False, positions=32,
+    scaled_embeddings=False, pooling="first", head="dense", family="roberta", token_types=False, positions=32,
 )  # fmt: skip
 LEFT_TO_RIGHT = {"causal": True, "learned_positions": False, "scaled_embeddings": True, "positions": None}
 ARCHITECTURES = {
@@ -32,11 +32,13 @@ ARCHITECTURES = {
     "roberta_prenorm": (["--arch", "roberta_prenorm"], {"pre_norm": True, "embedding_norm": False}),
     "roberta_base": (["--arch", "roberta_base"], {}),
     "untied": (["--untie-weights-roberta"], {"untied_lm_head": True}),
+    "head": (["--head", "linear"], {"head": "linear"}),
     "pooler": (["--pooler-activation-fn", "relu"], {"pooler_activation": "relu"}),
     "causal_roberta_small": (["--arch", "causal_roberta_small"], {"causal": True}),
     "causal_lm_small": (
         ["--arch", "causal_lm_small"],
-        {"activation": "relu", "embedding_norm": False, "untied_lm_head": True, **LEFT_TO_RIGHT},
+        {"activation": "relu", "embedding_norm": False, "untied_lm_head": True, "head": "linear"}
+        | LEFT_TO_RIGHT,
     ),
 }
 
@@ -71,7 +73,7 @@ def test_a_checkpoint_without_a_head_has_no_pooler(data, tmp_path, tiny):
     state["model"] = {k: v for k, v in state["model"].items() if not k.startswith("classification_heads")}
     torch.save(state, tmp_path / "model.pt")
     found = read_architecture(tmp_path / "model.pt")
-    assert found == dataclasses.replace(TINY, pooler_activation=None, pooling=None)
+    assert found == dataclasses.replace(TINY, pooler_activation=None, pooling=None, head=None)
     assert found.differences(dataclasses.replace(TINY, pooler_activation="relu")) == []
 
 

@@ -15,7 +15,8 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.run import TFIDF, read_thresholds
 from roberta_small.eval.model import open_model
 from roberta_small.eval.tfidf import Tfidf
-from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
+from roberta_small.experiments.methods.linear import STRENGTHS
+from roberta_small.experiments.methods.tfidf.method import Features, read_folder
 from roberta_small.experiments.methods.tfidf.model import fit, main
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support.tiny_tokenizers import lines
@@ -51,7 +52,9 @@ def test_multi_label_equals_one_versus_rest(folders):
     fitted = fit(splits, labels, Features())
     train, test = features_of(splits)
     y = splits["train"].targets
-    model = OneVsRestClassifier(LogisticRegression(C=fitted.strength, tol=1e-6, max_iter=5000)).fit(train, y)
+    model = OneVsRestClassifier(LogisticRegression(C=fitted.linear.strength, tol=1e-6, max_iter=5000)).fit(
+        train, y
+    )
     found = fitted.outputs(splits["test"].texts)
     k = labels.classes.index("c")
     others = [i for i in range(3) if i != k]
@@ -59,16 +62,22 @@ def test_multi_label_equals_one_versus_rest(folders):
     assert (found[:, k] > 0.999).all()
     valid = splits["valid"]
     best = f1_score(valid.targets, fitted.outputs(valid.texts) >= 0.5, average="micro")
-    assert fitted.valid_scores[fitted.strength] == max(fitted.valid_scores.values()) == pytest.approx(best)
+    assert (
+        fitted.linear.valid_scores[fitted.linear.strength]
+        == max(fitted.linear.valid_scores.values())
+        == pytest.approx(best)
+    )
 
 
 def test_regression_equals_ridge(folders):
     splits, labels = read_folder(folders / "numbers/text")
     fitted = fit(splits, labels, Features())
-    assert tuple(fitted.valid_scores) == STRENGTHS
+    assert tuple(fitted.linear.valid_scores) == STRENGTHS
     train, test = features_of(splits)
     y = splits["train"].targets
-    ridge = Ridge(alpha=1 / fitted.strength).fit(train.toarray(), y)  # scaling the labels changes nothing
+    ridge = Ridge(alpha=1 / fitted.linear.strength).fit(
+        train.toarray(), y
+    )  # scaling the labels changes nothing
     found = fitted.outputs(splits["test"].texts)[:, 0]
     assert found == pytest.approx(ridge.predict(test.toarray()), abs=1e-3)
     assert set(fitted.most_informative(3)) == {"higher", "lower"}
@@ -81,7 +90,7 @@ def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
     splits, labels = read_folder(text)
     wanted = fit(splits, labels, Features())
     saved = Tfidf.read(tmp_path / TFIDF)
-    assert saved.meaning == wanted.labels
+    assert saved.meaning == wanted.linear.labels
     names = {"schema": 1, "status": "finished", "arm": "tfidf", "init": "tfidf", "seed": 0}
     manifest.write(
         tmp_path, names | {"recipe": "r", "command": [], "data": {"path": str(text), "sha256": {}}}

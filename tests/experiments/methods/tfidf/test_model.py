@@ -15,13 +15,14 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.run import TFIDF
 from roberta_small.eval.origin import RunCheckpoint
 from roberta_small.eval.tfidf import WORDS, Tfidf, TfidfModel
-from roberta_small.experiments.methods.tfidf.method import STRENGTHS, Features, read_folder
-from roberta_small.experiments.methods.tfidf.model import fit, main, scores, write_run
+from roberta_small.experiments.methods.linear import STRENGTHS, scores
+from roberta_small.experiments.methods.tfidf.method import Features, read_folder
+from roberta_small.experiments.methods.tfidf.model import fit, main, write_run
 
 
 @pytest.mark.parametrize("sublinear", [False, True])
 def test_probabilities_equal_those_of_scikit_learn(texts, monkeypatch, sublinear):
-    monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.STRENGTHS", (1.0,))
+    monkeypatch.setattr("roberta_small.experiments.methods.linear.STRENGTHS", (1.0,))
     splits, labels = read_folder(texts)
     train = splits["train"]
     train = replace(train, texts=[f"{text} {text}" for text in train.texts])
@@ -30,22 +31,26 @@ def test_probabilities_equal_those_of_scikit_learn(texts, monkeypatch, sublinear
     wanted_NK = model.predict_proba(words.transform(splits["test"].texts))
     fitted = fit(splits | {"train": train}, labels, Features(sublinear=sublinear))
     found_NK = fitted.outputs(splits["test"].texts)
-    assert found_NK[:, [labels.classes.index(name) for name in model.classes_]] == pytest.approx(
-        wanted_NK, abs=1e-5
-    )
+    columns = [labels.classes.index(name) for name in model.classes_]
+    assert found_NK[:, columns] == pytest.approx(wanted_NK, abs=1e-5)
 
 
 def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
     splits, labels = read_folder(texts)
     fitted = fit(splits, labels, Features())
-    assert tuple(fitted.valid_scores) == STRENGTHS
-    best = max(fitted.valid_scores.values())
-    assert fitted.strength == min(c for c, accuracy in fitted.valid_scores.items() if accuracy == best)
+    assert tuple(fitted.linear.valid_scores) == STRENGTHS
+    best = max(fitted.linear.valid_scores.values())
+    assert fitted.linear.strength == min(
+        c for c, accuracy in fitted.linear.valid_scores.items() if accuracy == best
+    )
     predicted_N = fitted.outputs(splits["valid"].texts).argmax(axis=1)
     assert best == pytest.approx(100 * np.mean(predicted_N == splits["valid"].targets))
     # Without test, the choice is the same.
     again = fit({name: splits[name] for name in ("train", "valid")}, labels, Features())
-    assert (again.strength, again.valid_scores) == (fitted.strength, fitted.valid_scores)
+    assert (again.linear.strength, again.linear.valid_scores) == (
+        fitted.linear.strength,
+        fitted.linear.valid_scores,
+    )
     informative = fitted.most_informative(3)
     assert list(informative) == list(labels.classes)
     for ngrams in informative.values():
@@ -57,7 +62,7 @@ def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
 
 
 def test_features_select_the_ngrams(texts, monkeypatch):
-    monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.STRENGTHS", (1.0,))
+    monkeypatch.setattr("roberta_small.experiments.methods.linear.STRENGTHS", (1.0,))
     splits, labels = read_folder(texts)
     words = fit(splits, labels, Features((1, 1), 2)).vectorizer.get_feature_names_out()
     counts = Counter(word for text in splits["train"].texts for word in set(text.split()))
@@ -164,7 +169,7 @@ def test_of_pairs_the_similarity_decides(tmp_path):
     words = [" " not in ngram for ngram in fitted.vectorizer.get_feature_names_out()]
     cosines_N = np.diag(cosine_similarity(*(part[:, words] for part in both)))
     features_NV = np.hstack([*both, 10 * cosines_N[:, None]])
-    wanted_N = fitted.classifier.decision_function(features_NV)
+    wanted_N = features_NV @ fitted.linear.weights[0] + fitted.linear.bias
     write_run(tmp_path / "run", fitted, splits, Features())
     saved = TfidfModel(RunCheckpoint(tmp_path / "run" / TFIDF, None, None))
     assert saved.pairs

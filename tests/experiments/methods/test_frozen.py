@@ -1,0 +1,195 @@
+"""The method frozen: its head against Transformers and scikit-learn, kept vectors, the use of its runs."""
+
+import contextlib
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from roberta_small import TextClassifier
+from roberta_small.common import manifest, predictions
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import read_thresholds
+from roberta_small.eval import SentenceClassifier
+from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.experiments.methods.frozen.fit import Encoder
+from roberta_small.export.__main__ import main as export
+from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import preloaded, tiny_models, tiny_tokenizers
+
+KINDS = {
+    "classification": lambda text, i: ["bad", "good", "mixed"][i % 3],
+    "multi-label": lambda text, i: json.dumps(["un"] * ("un" in text.split()) + ["even"] * (i % 2)),
+    "regression": lambda text, i: f"{len(text) / 7:.2f}",
+}
+
+
+def write(path, kind, count=90):
+    texts = [f"{text} {i}" for i, text in enumerate(tiny_tokenizers.lines(count))]
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        rows = [(text, KINDS[kind](text, i)) for i, text in enumerate(texts)]
+        csv.writer(stream).writerows([("text", "label"), *rows])
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny random BERT that pools by the mean, as a sentence encoder."""
+    folder = tmp_path_factory.mktemp("frozen") / "bert"
+    tiny_models.write(folder, "bert", "encoder")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sys.executable", preloaded.python())
+    monkeypatch.chdir(tmp_path)
+
+
+def train(encoder, *words, kind="classification", name="reviews"):
+    """Prepare a table, train, and return the folder of the run."""
+    write(f"{name}.csv", kind)
+    options = ["--tokenizer", str(encoder), "--task", kind, "--valid", "0.2", "--test", "0.2"]
+    assert preprocess(["prepare", f"{name}.csv", *options, "--out", f"data/{name}"]) == 0
+    options = ["--data", f"data/{name}", "--pretrained", str(encoder), "--device", "cpu", "--out", "runs"]
+    assert experiments(["train", "--method", "frozen", *options, *words]) == 0
+    return f"runs/{'frozen'}/pretrained/seed0"
+
+
+def test_the_head_is_a_regression_of_the_mean_vectors(encoder, tmp_path):
+    run = tmp_path / train(encoder)
+    texts = {
+        split: (tmp_path / f"data/reviews/text/{split}.input0").read_text().splitlines()
+        for split in ("train", "test")
+    }
+    tokenizer, bert = AutoTokenizer.from_pretrained(encoder), AutoModel.from_pretrained(encoder).eval()
+
+    @torch.inference_mode()
+    def vectors(texts):
+        inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
+        mask_BL1 = inputs["attention_mask"][..., None]
+        return ((bert(**inputs)[0] * mask_BL1).sum(1) / mask_BL1.sum(1)).double().numpy()
+
+    train_NC, test_NC = vectors(texts["train"]), vectors(texts["test"])
+    mean_C = train_NC.mean(axis=0)
+    length = np.sqrt(((train_NC - mean_C) ** 2).sum(axis=1).mean())
+    chosen = json.loads((run / "model.json").read_text())
+    labels = (tmp_path / "data/reviews/text/train.label").read_text().split()
+    model = LogisticRegression(C=chosen["C"], tol=1e-8, max_iter=5000)
+    model.fit((train_NC - mean_C) / length, labels)
+    wanted_NK = model.predict_proba((test_NC - mean_C) / length)
+    classifier = SentenceClassifier.from_run(run, precision="fp32")
+    columns = [classifier.classes.index(name) for name in model.classes_]
+    found_NK = classifier.probabilities(texts["test"])
+    assert found_NK[:, columns] == pytest.approx(wanted_NK, abs=1e-4)
+    written = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
+    assert written.outputs == pytest.approx(found_NK, abs=1e-4)
+    # The run as others read it.
+    assert export(["transformers", str(run), "--out", "folder"]) == 0
+    assert export(["onnx", str(run), "--out", "model.onnx"]) == 0
+    again_NK = SentenceClassifier.from_run("model.onnx").probabilities(texts["test"])
+    assert again_NK == pytest.approx(found_NK, abs=1e-4)
+    network = AutoModelForSequenceClassification.from_pretrained("folder", trust_remote_code=True).eval()
+    inputs = AutoTokenizer.from_pretrained("folder")(texts["test"], padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        theirs_NK = network(**inputs).logits.softmax(-1).numpy()
+    assert theirs_NK == pytest.approx(found_NK, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["multi-label", "regression"])
+def test_other_kinds_of_labels_and_the_first_token(encoder, tmp_path, kind):
+    run = tmp_path / train(encoder, "--", "--pooling", "first", kind=kind)
+    texts = (tmp_path / "data/reviews/text/test.input0").read_text().splitlines()
+    found_NK = SentenceClassifier.from_run(run, precision="fp32").probabilities(texts)
+    arrays = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
+    assert found_NK == pytest.approx(arrays.outputs, abs=1e-3)
+    assert manifest.read(run)["status"] == "finished"
+    assert set(read_thresholds(run)) == ({"un", "even"} if kind == "multi-label" else set())
+    assert export(["transformers", str(run), "--out", "folder"]) == 0
+    config = json.loads((tmp_path / "folder/config.json").read_text())
+    assert (config["pooling"], config["pooler_activation"]) == ("first", "linear")
+    assert export(["fairseq", "folder", "--out", "back/model.pt"]) == 0
+    again_NK = SentenceClassifier.from_run("back/model.pt", precision="fp32").probabilities(texts)
+    assert again_NK == pytest.approx(found_NK, abs=1e-3)
+
+
+def test_no_text_is_read_twice_and_a_changed_file_is_read_again(encoder, tmp_path, capfd):
+    train(encoder)
+    write("more.csv", "classification")
+    (files,) = [sorted((tmp_path / "data/vectors").glob("*/*.npz"))]
+    assert files
+    read = []
+    arguments = manifest.read(tmp_path / "runs/frozen/pretrained/seed0")
+    found = Encoder.of(
+        "cpu", "fp32", arguments["checkpoint"]["path"], ["data/reviews", *arguments["recipe_flags"]]
+    )
+    before = found.vectors()
+    with pytest.MonkeyPatch.context() as patch:
+        original = Encoder._read
+        patch.setattr(Encoder, "_read", lambda self, rows: read.append(len(rows)) or original(self, rows))
+        assert all(np.array_equal(found.vectors()[split], before[split]) for split in before)
+        assert not read
+        files[0].write_bytes(files[0].read_bytes()[:-1] + b"!")
+        after = found.vectors()
+    assert sum(read) > 0
+    assert f"{files[0].name}: does not have its checksum" in capfd.readouterr().out
+    assert all(after[split] == pytest.approx(before[split], abs=1e-6) for split in before)
+
+
+def test_fine_tuning_starts_from_the_fitted_head(encoder, tmp_path, capsys):
+    run = train(encoder)
+    options = ["--data", "data/reviews", "--inits", f"probed={run}", "--seeds", "1", "--out", "tuned"]
+    flags = ["--", "--lr", "1e-12", "--max-epoch", "1", "--precision", "fp32", "--dropout", "0"]
+    assert experiments(["train", *options, "--device", "cpu", *flags]) == 0
+    assert "--head linear" in capsys.readouterr().out
+    text = "un livre et deux films"
+    wanted, found = (
+        SentenceClassifier.from_run(path, precision="fp32").probabilities([text])
+        for path in (run, "tuned/fairseq/probed/seed1")
+    )
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_file_with_an_encoder_has_the_baseline(encoder, capsys):
+    write("reviews.csv", "classification")
+    words = ["--data", "reviews.csv", "--pretrained", str(encoder), "--dry-run", "--device", "cpu"]
+    assert experiments(["train", *words]) == 0
+    assert "baselines: tfidf, frozen, ngrams" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--method frozen: needs a pretrained encoder; name one with --pretrained or --inits"),
+        (["--inits", "random"], "--inits random: .* needs pretrained weights"),
+        (
+            ["--pretrained", "x", "--", "--lr", "1"],
+            "after --: --lr: the method frozen accepts only --pooling and",
+        ),
+        (["--pretrained", "x", "--lr", "1"], "unrecognized arguments: --lr 1; the method frozen has no such"),
+    ],
+)
+def test_what_has_no_effect_is_an_error(words, message, capsys):
+    write("reviews.csv", "classification")
+    with contextlib.suppress(SystemExit):  # of argparse
+        assert experiments(["train", "--method", "frozen", "--data", "reviews.csv", *words]) in (1, 2)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_estimator_has_the_method(encoder):
+    texts = [f"{text} {i}" for i, text in enumerate(tiny_tokenizers.lines(60))]
+    labels = ["neg", "pos"] * 30
+    fitted = TextClassifier(str(encoder), method="frozen", folder="fitted", device="cpu").fit(texts, labels)
+    assert fitted.predict_proba(texts[:3]).sum(axis=1) == pytest.approx(np.ones(3))
+    assert (fitted.runs_ / "frozen/pretrained/seed0/checkpoint_best.pt").is_file()
+    with pytest.raises(UserError, match="method='frozen': epochs= has no effect"):
+        TextClassifier(str(encoder), method="frozen", epochs=3).fit(texts, labels)
+    with pytest.raises(UserError, match="needs a pretrained encoder; name it with pretrained="):
+        TextClassifier(method="frozen").fit(texts, labels)
+    with pytest.raises(UserError, match="method='linear': choose"):
+        TextClassifier(method="linear").fit(texts, labels)
