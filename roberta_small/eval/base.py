@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.common.label_kinds import Labels, Targets
+from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import INPUTS, read_thresholds
 from roberta_small.eval.origin import DICTIONARY, DataFolder, OptionalPath, RunCheckpoint, resolve_recorded
 from roberta_small.eval.precision import BF16, FP32, ON_CPU, RECORDED, Precision, choose_precision
-from roberta_small.eval.texts import Ids, InputFormat, TextInput
+from roberta_small.eval.texts import Examples, Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK
 from roberta_small.preprocess.options import NO_TEST
@@ -72,17 +72,6 @@ class Given:
             "--device cuda": self.device == "cuda",
         }
         return [option for option, value in values.items() if value]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """The examples of a split, in the order of its text."""
-
-    rows: list[Ids]
-    labels: Targets
-    """As in `common.label_kinds`; classes are numbered as in `classes`."""
-    classes: list[str]
-    """In the order of the checkpoint's logits; empty for regression."""
 
 
 class Logits(Protocol):

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import sys
-from dataclasses import dataclass
 
 from tqdm import tqdm
 
 from roberta_small.common.cli import positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, json_line
-from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, overrides
+from roberta_small.eval.options import Sampling, add_checkpoint_files, add_computation, add_texts, overrides
 from roberta_small.eval.predict.inputs import read_input
 
 EXAMPLES = """examples:
@@ -27,32 +25,6 @@ EXAMPLES = """examples:
   roberta-small generate --checkpoint pretrained/causal --input prompts.txt --format jsonl --out texts.jsonl
   roberta-small generate --checkpoint model.pt --dict dict.txt --sentencepiece-model s.model "Il était"
 """
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The distribution to sample from; the parameters apply in this order.
-
-    Attributes:
-        temperature: divisor of the logits; a value below 1 favors probable tokens.
-        top_k: sample only from the k most probable tokens; None for all.
-        top_p: sample only from the most probable tokens with a total probability of p (nucleus sampling,
-            Holtzman et al. 2020, section 3.1).
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise UserError(
-                f"--temperature {self.temperature:g}: must be above 0; for greedy decoding, omit --sample"
-            )
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p {self.top_p:g}: must be above 0 and at most 1")
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"--top-k {self.top_k}: must be at least 1")
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval.base import Model
-from roberta_small.eval.generate import Sampling
 from roberta_small.eval.model import open_model
 from roberta_small.eval.network import build_language_model, find_device
+from roberta_small.eval.options import Sampling
 from roberta_small.eval.precision import FP32
 from roberta_small.eval.texts import check_texts, line_of, pad
 from roberta_small.fairseq_plugin.models.causal_cache import Cache, next_scores

@@ -36,9 +36,8 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
 from roberta_small.common.hardware import sizes_of
 from roberta_small.common.label_kinds import LabelKind, Scaling
-from roberta_small.eval.base import Examples
 from roberta_small.eval.precision import BF16, FP32, INT8
-from roberta_small.eval.texts import Ids, limit_kernels, logits_of
+from roberta_small.eval.texts import Examples, Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import (
     arch_name,
     kind_of_settings,

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import Targets
 from roberta_small.preprocess.dictionary import EOS, NO_SEPARATOR, PAD, UNK, WORD_START, Dictionary
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenization.encoder import Encoded, TextEncoder, kept_lengths
@@ -39,6 +40,17 @@ CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 after it has left both."""
 CAPACITY = "64"
 """Enough for the layers of a batch. The default of both, 1024, needs 250 MB for shapes that rarely return."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a split, in the order of its text."""
+
+    rows: list[Ids]
+    labels: Targets
+    """As in `common.label_kinds`; classes are numbered as in `classes`."""
+    classes: list[str]
+    """In the order of the checkpoint's logits; empty for regression."""
 
 
 @dataclass(frozen=True)

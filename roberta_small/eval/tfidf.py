@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
 from roberta_small.common.label_kinds import Labels, Targets
-from roberta_small.eval.base import Examples, Model
+from roberta_small.eval.base import Model
 from roberta_small.eval.origin import DataFolder, OptionalPath
-from roberta_small.eval.texts import Ids, InputFormat
+from roberta_small.eval.texts import Examples, Ids, InputFormat
 from roberta_small.preprocess.dictionary import EOS, SPECIALS, UNK, Dictionary
 from roberta_small.preprocess.label_cells import label_lines
 from roberta_small.preprocess.labels import check_line_counts, classes_in
