@@ -14,10 +14,11 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from roberta_small import TextClassifier
 from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval import SentenceClassifier
 from roberta_small.experiments.__main__ import main as experiments
-from roberta_small.experiments.methods.frozen.fit import Encoder
+from roberta_small.experiments.methods.frozen.fit import Encoder, require_examples
 from roberta_small.export.__main__ import main as export
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import preloaded, tiny_models, tiny_tokenizers
@@ -139,6 +140,13 @@ def test_no_text_is_read_twice_and_a_changed_file_is_read_again(encoder, tmp_pat
     assert sum(read) > 0
     assert f"{files[0].name}: does not have its checksum" in capfd.readouterr().out
     assert all(after[split] == pytest.approx(before[split], abs=1e-6) for split in before)
+
+
+def test_a_class_without_training_examples_is_an_error():
+    labels = Labels.single(["a", "b", "strange"])
+    with pytest.raises(UserError, match="data: no training example of the class 'strange'"):
+        require_examples(np.array([0, 1, 1]), labels, "data")
+    require_examples(np.array([0, 1, 2]), labels, "data")
 
 
 def test_fine_tuning_starts_from_the_fitted_head(encoder, tmp_path, capsys):

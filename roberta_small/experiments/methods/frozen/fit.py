@@ -36,10 +36,10 @@ from fairseq.utils import set_torch_seed
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from roberta_small.common.errors import report_errors
+from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_open, atomic_write, sha256
 from roberta_small.common.hardware import sizes_of
-from roberta_small.common.label_kinds import Targets
+from roberta_small.common.label_kinds import Labels, Targets
 from roberta_small.common.run import BEST_CHECKPOINT, write_thresholds
 from roberta_small.eval.network import find_device
 from roberta_small.eval.origin import DataFolder
@@ -200,10 +200,20 @@ class Encoder:
         atomic_write(self.cache / f"{hashlib.sha256(content).hexdigest()}.npz", content)
 
 
+def require_examples(targets_N: Targets, labels: Labels, data: str) -> None:
+    """Raise `UserError` for a class of a dictionary, as of fairseq-preprocess, without a training example."""
+    if labels.kind.exclusive and len(missing := set(range(labels.size)) - set(targets_N.tolist())):
+        raise UserError(
+            f"{data}: no training example of the class '{labels.classes[min(missing)]}'; add some, or prepare"
+            " the data without it"
+        )
+
+
 def fit(encoder: Encoder) -> tuple[Linear, dict[str, NDArray[np.float32]], dict[str, Targets]]:
     """The linear model of the vectors as they are, the vectors, and the targets of all splits."""
-    vectors = encoder.vectors()
     targets = {split: encoder.targets(split) for split in encoder.splits}
+    require_examples(targets["train"], encoder.task.labels, encoder.cfg.task.data)
+    vectors = encoder.vectors()
     mean_C = vectors["train"].mean(axis=0, dtype=np.float64)
     length = float(np.sqrt(np.square(vectors["train"] - mean_C).sum(axis=1).mean())) or 1.0
     features = {split: (vectors_NC - mean_C) / length for split, vectors_NC in vectors.items()}
