@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,37 +38,43 @@ def write(path, kind, count=90):
         csv.writer(stream).writerows([("text", "label"), *rows])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def here(tmp_path_factory):
+    """The working folder of all tests."""
+    folder = tmp_path_factory.mktemp("frozen")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RS_CACHE", str(folder / "cache"))
+        patch.setattr("sys.executable", preloaded.python())
+        patch.chdir(folder)
+        yield folder
+
+
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A tiny random BERT that pools by the mean, as a sentence encoder."""
-    folder = tmp_path_factory.mktemp("frozen") / "bert"
-    tiny_models.write(folder, "bert", "encoder")
-    return folder
+def encoder(here):
+    """A tiny random BERT."""
+    tiny_models.write(here / "bert", "bert", "encoder")
+    return here / "bert"
 
 
-@pytest.fixture(autouse=True)
-def surroundings(tmp_path, monkeypatch):
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sys.executable", preloaded.python())
-    monkeypatch.chdir(tmp_path)
-
-
-def train(encoder, *words, kind="classification", name="reviews"):
-    """Prepare a table, train, and return the folder of the run."""
-    write(f"{name}.csv", kind)
+def train(encoder, *words, kind):
+    """Prepare a table of a kind of labels, train, and return the folder of the run."""
+    write(f"{kind}.csv", kind)
     options = ["--tokenizer", str(encoder), "--task", kind, "--valid", "0.2", "--test", "0.2"]
-    assert preprocess(["prepare", f"{name}.csv", *options, "--out", f"data/{name}"]) == 0
-    options = ["--data", f"data/{name}", "--pretrained", str(encoder), "--device", "cpu", "--out", "runs"]
+    assert preprocess(["prepare", f"{kind}.csv", *options, "--out", f"data/{kind}"]) == 0
+    options = ["--data", f"data/{kind}", "--pretrained", str(encoder), "--device", "cpu", "--out", kind]
     assert experiments(["train", "--method", "frozen", *options, *words]) == 0
-    return f"runs/{'frozen'}/pretrained/seed0"
+    return Path(kind, "frozen/pretrained/seed0")
 
 
-def test_the_head_is_a_regression_of_the_mean_vectors(encoder, tmp_path):
-    run = tmp_path / train(encoder)
-    texts = {
-        split: (tmp_path / f"data/reviews/text/{split}.input0").read_text().splitlines()
-        for split in ("train", "test")
-    }
+@pytest.fixture(scope="module")
+def run(encoder):
+    """The run of a classifier of `data/classification`."""
+    return train(encoder, kind="classification")
+
+
+def test_the_head_is_a_regression_of_the_mean_vectors(encoder, run):
+    data = Path("data/classification/text")
+    texts = {split: (data / f"{split}.input0").read_text().splitlines() for split in ("train", "test")}
     tokenizer, bert = AutoTokenizer.from_pretrained(encoder), AutoModel.from_pretrained(encoder).eval()
 
     @torch.inference_mode()
@@ -80,7 +87,7 @@ def test_the_head_is_a_regression_of_the_mean_vectors(encoder, tmp_path):
     mean_C = train_NC.mean(axis=0)
     length = np.sqrt(((train_NC - mean_C) ** 2).sum(axis=1).mean())
     chosen = json.loads((run / "model.json").read_text())
-    labels = (tmp_path / "data/reviews/text/train.label").read_text().split()
+    labels = (data / "train.label").read_text().split()
     model = LogisticRegression(C=chosen["C"], tol=1e-8, max_iter=5000)
     model.fit((train_NC - mean_C) / length, labels)
     wanted_NK = model.predict_proba((test_NC - mean_C) / length)
@@ -103,32 +110,26 @@ def test_the_head_is_a_regression_of_the_mean_vectors(encoder, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["multi-label", "regression"])
-def test_other_kinds_of_labels_and_the_first_token(encoder, tmp_path, kind):
-    run = tmp_path / train(encoder, "--", "--pooling", "first", kind=kind)
-    texts = (tmp_path / "data/reviews/text/test.input0").read_text().splitlines()
+def test_other_kinds_of_labels_and_the_first_token(encoder, kind):
+    run = train(encoder, "--", "--pooling", "first", kind=kind)
+    texts = Path(f"data/{kind}/text/test.input0").read_text().splitlines()
     found_NK = SentenceClassifier.from_run(run, precision="fp32").probabilities(texts)
     arrays = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
     assert found_NK == pytest.approx(arrays.outputs, abs=1e-3)
     assert manifest.read(run)["status"] == "finished"
     assert set(read_thresholds(run)) == ({"un", "even"} if kind == "multi-label" else set())
-    assert export(["transformers", str(run), "--out", "folder"]) == 0
-    config = json.loads((tmp_path / "folder/config.json").read_text())
+    assert export(["transformers", str(run), "--out", f"{kind}-folder"]) == 0
+    config = json.loads(Path(f"{kind}-folder/config.json").read_text())
     assert (config["pooling"], config["pooler_activation"]) == ("first", "linear")
-    assert export(["fairseq", "folder", "--out", "back/model.pt"]) == 0
-    again_NK = SentenceClassifier.from_run("back/model.pt", precision="fp32").probabilities(texts)
+    assert export(["fairseq", f"{kind}-folder", "--out", f"{kind}-back/model.pt"]) == 0
+    again_NK = SentenceClassifier.from_run(f"{kind}-back/model.pt", precision="fp32").probabilities(texts)
     assert again_NK == pytest.approx(found_NK, abs=1e-3)
 
 
-def test_no_text_is_read_twice_and_a_changed_file_is_read_again(encoder, tmp_path, capfd):
-    train(encoder)
-    write("more.csv", "classification")
-    (files,) = [sorted((tmp_path / "data/vectors").glob("*/*.npz"))]
-    assert files
-    read = []
-    arguments = manifest.read(tmp_path / "runs/frozen/pretrained/seed0")
-    found = Encoder.of(
-        "cpu", "fp32", arguments["checkpoint"]["path"], ["data/reviews", *arguments["recipe_flags"]]
-    )
+def test_no_text_is_read_twice_and_a_changed_file_is_read_again(run, capfd):
+    files, read, known = sorted(Path("data/vectors").glob("*/*.npz")), [], manifest.read(run)
+    words = ["data/classification", *known["recipe_flags"]]
+    found = Encoder.of("cpu", "fp32", known["checkpoint"]["path"], words)
     before = found.vectors()
     with pytest.MonkeyPatch.context() as patch:
         original = Encoder._read
@@ -149,15 +150,13 @@ def test_a_class_without_training_examples_is_an_error():
     require_examples(np.array([0, 1, 2]), labels, "data")
 
 
-def test_fine_tuning_starts_from_the_fitted_head(encoder, tmp_path, capsys):
-    run = train(encoder)
-    options = ["--data", "data/reviews", "--inits", f"probed={run}", "--seeds", "1", "--out", "tuned"]
+def test_fine_tuning_starts_from_the_fitted_head(run, capsys):
+    options = ["--data", "data/classification", "--inits", f"probed={run}", "--seeds", "1", "--out", "tuned"]
     flags = ["--", "--lr", "1e-12", "--max-epoch", "1", "--precision", "fp32", "--dropout", "0"]
     assert experiments(["train", *options, "--device", "cpu", *flags]) == 0
     assert "--head linear" in capsys.readouterr().out
-    text = "un livre et deux films"
     wanted, found = (
-        SentenceClassifier.from_run(path, precision="fp32").probabilities([text])
+        SentenceClassifier.from_run(path, precision="fp32").probabilities(["un livre et deux films"])
         for path in (run, "tuned/fairseq/probed/seed1")
     )
     assert found == pytest.approx(wanted, abs=1e-5)
