@@ -203,15 +203,11 @@ class RobertaSmall(RobertaModel):
             state_dict.update(theirs)
         elif theirs:
             logger.warning("the checkpoint's classification head has another shape and is ignored")
-        self.keep_first_positions(state_dict)
+        table, stored = self.state_dict().get(POSITIONS), state_dict.get(POSITIONS)
+        if table is not None and stored is not None and len(stored) > len(table):
+            state_dict[POSITIONS] = stored[: len(table)].clone()
         if not self.args.token_types:
             state_dict.pop(SECOND, None)
-
-    def keep_first_positions(self, state_dict: dict[str, Tensor]) -> None:
-        """Cut the table of learned positions in a state dict to the number of rows of this model."""
-        ours, theirs = self.state_dict().get(POSITIONS), state_dict.get(POSITIONS)
-        if ours is not None and theirs is not None and len(theirs) > len(ours):
-            state_dict[POSITIONS] = theirs[: len(ours)].clone()
 
     def masked_lm_loss(
         self,
