@@ -30,8 +30,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import DEFAULT as FAMILY
 from roberta_small.common.families import FAMILIES, POSITIONS, SECOND
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS, check_supported
-from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
-from roberta_small.fairseq_plugin.models.token_types import add_token_types
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing, add_token_types
 from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training import precision
