@@ -157,7 +157,7 @@ def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, c
     assert warning.levelno == logging.WARNING
     assert {"replay": "differ", "wait": "permitted", "record": "Wrong"}[broken] in warning.message
     assert torch.cuda.current_stream() is default
-    assert torch.cuda.default_generators[0].replaced == (part == "passes")
+    assert part == "update" or torch.cuda.default_generators[0].replaced == 1
     assert not module.of(trainer.model)
 
 
