@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -34,8 +35,6 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that is half of a surrogate pair, alone or not."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks of Unicode that JSON does not escape."""
-_UMASK_AT_IMPORT = os.umask(0o077)
-os.umask(_UMASK_AT_IMPORT)
 
 
 @contextmanager
@@ -51,16 +50,15 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w", *, encoding: str 
         raise UserError(f"{path}: is a folder; choose another file name")
     path.parent.mkdir(parents=True, exist_ok=True)
     text: dict[str, Any] = {} if "b" in mode else {"encoding": encoding, "newline": "\n"}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with errors_named_after(path), os.fdopen(handle, mode, **text) as stream:
+        with errors_named_after(path), open(temporary, mode.replace("w", "x"), **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -174,22 +172,6 @@ def json_fault(error: ValueError | RecursionError) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
-
-
-def _umask() -> int:
-    """The file mode creation mask of this process.
-
-    On Linux it is read from /proc. Elsewhere it can only be read by setting it, which affects other threads,
-    so the mask at import is used.
-    """
-    try:
-        with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
-            for line in status:
-                if line.startswith("Umask:"):
-                    return int(line.split()[1], 8)
-    except OSError:
-        pass
-    return _UMASK_AT_IMPORT
 
 
 def shown_path(path: Path) -> str:

@@ -103,17 +103,10 @@ def children(process: int) -> list[int]:
 
 def idle_cores(seconds: float = 0.2) -> float | None:
     """How many of this process's cores are idle while it sleeps for `seconds`; None if that is unknown."""
-    try:
-        before = _idle_ticks()
-        time.sleep(seconds)
-        after = _idle_ticks()
-    except (OSError, ValueError):
-        return None
-    idle = 0.0
-    for core, (ticks, all_ticks) in after.items():
-        passed = all_ticks - before[core][1]
-        idle += (ticks - before[core][0]) / passed if passed else 0.0
-    return idle
+    meter = LoadMeter()
+    time.sleep(seconds)
+    load = meter.measure()
+    return None if load is None else load.idle
 
 
 @dataclass(frozen=True)
@@ -153,21 +146,17 @@ class LoadMeter:
             files = list(TASKS.glob("*/schedstat"))
             # proc_pid_schedstat: time on a core, time ready to run (ns), number of time slices
             waited = sum(int(file.read_text(encoding="ascii").split()[1]) for file in files) / 1e9
-            ticks = _idle_ticks().values()
+            idle = passed = 0
+            for line in STATISTICS.read_text(encoding="ascii").splitlines():  # proc_stat(5)
+                name, *values = line.split()
+                if name.startswith("cpu") and name != "cpu" and int(name[3:]) in os.sched_getaffinity(0):
+                    ticks = [
+                        int(value) for value in values[:8]
+                    ]  # guest time, after them, is part of user time
+                    idle, passed = idle + ticks[3] + ticks[4], passed + sum(ticks)  # idle and iowait; all
         except (OSError, ValueError, IndexError, AttributeError):
             return None
-        return time.monotonic(), waited, sum(idle for idle, _ in ticks), sum(passed for _, passed in ticks)
-
-
-def _idle_ticks() -> dict[int, tuple[int, int]]:
-    """Core of this process -> its idle ticks, and all its ticks, since the machine started (proc_stat(5))."""
-    found = {}
-    for line in STATISTICS.read_text(encoding="ascii").splitlines():
-        name, *values = line.split()
-        if name.startswith("cpu") and name != "cpu" and int(name[3:]) in os.sched_getaffinity(0):
-            ticks = [int(value) for value in values[:8]]  # guest time, after them, is part of user time
-            found[int(name[3:])] = ticks[3] + ticks[4], sum(ticks)  # idle, iowait
-    return found
+        return time.monotonic(), waited, idle, passed
 
 
 def _quotas() -> Iterator[float]:

@@ -96,12 +96,10 @@ class Change:
         return Path(spec.submodule_search_locations[0], *modules).with_suffix(".py")
 
     def make(self) -> None:
-        """Make the change, once; raises `UserError` if the file has another content than expected.
+        """Make the change; raises `UserError` if the file has another content than expected.
 
         The file is replaced, not rewritten: other environments may have hard links to it (a cache of uv).
         """
-        if self.state == "yes":
-            return
         path = self.path()
         text = path.read_text(encoding="utf-8")
         if text.count(self.old) != 1:
@@ -111,6 +109,7 @@ class Change:
             )
         with atomic_open(path) as stream:
             stream.write(text.replace(self.old, self.new))
+        print(f"changed {path} ({self.target}): {self.reason}")
 
 
 CHANGES = (
@@ -142,14 +141,7 @@ CHANGES = (
 
 def missing_changes() -> list[Change]:
     """The changes that this interpreter needs and that have not been made in the installed fairseq."""
-    return [change for change in CHANGES if sys.version_info >= change.since and change.state == "no"]
-
-
-def make_changes() -> None:
-    """Make the changes that this interpreter needs."""
-    for change in missing_changes():
-        change.make()
-        print(f"changed {change.path()} ({change.target}): {change.reason}")
+    return [change for change in CHANGES if change.state == "no"]
 
 
 def require_changes() -> None:
@@ -182,7 +174,8 @@ def install(constraint: Path | None = None, *, reinstall: bool = False) -> None:
         write_stand_in(folder)
         _run([*installer, *again, *limits, "--no-build-isolation", "--no-deps", requirement], path=folder)
     importlib.invalidate_caches()
-    make_changes()
+    for change in missing_changes():
+        change.make()
     _run([sys.executable, "-P", "-c", CHECK])
 
 

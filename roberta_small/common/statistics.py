@@ -97,8 +97,6 @@ def welch_interval(
     Welch's t test with the degrees of freedom of Welch and Satterthwaite (Welch 1947). NaN if a group has
     fewer than two values or if both standard deviations are 0.
     """
-    from scipy.stats import t
-
     if not (n_a > 1 and n_b > 1):
         return math.nan, math.nan, math.nan
     square_a, square_b = std_a**2 / n_a, std_b**2 / n_b
@@ -106,9 +104,7 @@ def welch_interval(
     if not error > 0:
         return math.nan, math.nan, math.nan
     freedom = error**4 / (square_a**2 / (n_a - 1) + square_b**2 / (n_b - 1))
-    difference = mean_a - mean_b
-    half = t.ppf((1 + level) / 2, freedom) * error
-    return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, freedom))
+    return _t_test(mean_a - mean_b, error, freedom, level)
 
 
 def one_std_interval(
@@ -120,14 +116,16 @@ def one_std_interval(
     of freedom of the known group. With an infinite `other_n`, `other_mean` is exact, and this is the
     one-sample t test. NaN for fewer than two values and if `std` is 0.
     """
-    from scipy.stats import t
-
     if not (n > 1 and std > 0):
         return math.nan, math.nan, math.nan
-    error = std * math.sqrt(1 / n + 1 / other_n)
-    difference = mean - other_mean
-    half = t.ppf((1 + level) / 2, n - 1) * error
-    return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, n - 1))
+    return _t_test(mean - other_mean, std * math.sqrt(1 / n + 1 / other_n), n - 1, level)
+
+
+def _t_test(difference: float, error: float, freedom: float, level: float) -> tuple[float, float, float]:
+    from scipy.stats import t
+
+    half = t.ppf((1 + level) / 2, freedom) * error
+    return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, freedom))
 
 
 def confusion(predictions: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from roberta_small.eval.network import build_language_model, find_device
 from roberta_small.eval.options import Sampling
 from roberta_small.eval.precision import FP32
 from roberta_small.eval.texts import check_texts, line_of, pad
-from roberta_small.fairseq_plugin.models.causal_cache import Cache, next_scores
+from roberta_small.fairseq_plugin.models.causal import Cache, next_scores
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK, WORD_START
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenization.encoder import Encoder

@@ -44,7 +44,7 @@ from roberta_small.export.transformers.networks import (
     special_ids,
 )
 from roberta_small.export.transformers.verify import random_rows
-from roberta_small.fairseq_plugin.models.token_types import in_second
+from roberta_small.fairseq_plugin.models.packed import in_second
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 

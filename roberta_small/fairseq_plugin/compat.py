@@ -176,8 +176,7 @@ def table() -> str:
         rows.append((patch.target, patch.reason, patch.replacement, VERSION, installed))
     where = "roberta_small.common.install_fairseq:CHANGES"
     for change in CHANGES:
-        written = f"{VERSION}, Python {'.'.join(map(str, change.since))}"
-        rows.append((change.target, change.reason, where, written, change.state))
+        rows.append((change.target, change.reason, where, f"{VERSION}, Python {change.python}", change.state))
     note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__.\n"
     note += "A change of the source (CHANGES) is recognized by its text in fairseq's file."
     return f"{markdown(columns, rows, 'l')}\n{note}"

@@ -8,7 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError
-from tests.support.data_folders import write_data
+from tests.support.data_folders import FIRST_PIECE, write_data, write_split
 
 CLASSES = ["very bad", "so, so", "good"]
 
@@ -20,8 +20,6 @@ def write(path, text):
 
 @pytest.mark.parametrize("sizes", [[30, 7, 1], [5, 5, 5], [1, 300, 40]])
 def test_balanced_weights_equal_scikit_learn(tmp_path, sizes):
-    from tests.support.data_folders import FIRST_PIECE, write_split
-
     labels = np.repeat(np.arange(3), sizes)
     np.random.default_rng(1).shuffle(labels)
     write_split(tmp_path / "label", "train", [[FIRST_PIECE + int(label)] for label in labels])
@@ -33,9 +31,7 @@ def test_balanced_weights_equal_scikit_learn(tmp_path, sizes):
 
 def test_several_training_splits_are_counted_together(tmp_path):
     write_data(tmp_path, sizes={"train": 4, "train1": 8, "valid": 2})
-    both = class_weights.label_counts(tmp_path, "train", 2) + class_weights.label_counts(
-        tmp_path, "train1", 2
-    )
+    both = sum(class_weights.label_counts(tmp_path, split, 2) for split in ("train", "train1"))
     weights = class_weights.resolve("balanced", tmp_path, ["0", "1"], ["train", "train1"])
     assert list(weights.values()) == (12 / (2 * both)).tolist()
 

@@ -84,12 +84,10 @@ def test_overlap_is_read_from_the_audit_of_preprocess(tmp_path):
         (audit_of_test(3, [1, -1]), "line -1 of test.* 3 lines"),
         ("[]", "test and train"),
         ('{"splits": {}}', "test and train"),
-        (json.dumps({"splits": {"test": {"lines": 3}}, "duplicates": {"exact": {"test": {"train": [3]}}}}),
-         "line 3 of test.* 3 lines"),
-        (json.dumps({"splits": {"test": {"lines": 3}}, "duplicates": {"exact": {"test": {"train": ["1"]}}}}),
-         "test .*train"),
+        (audit_of_test(3, [3]), "line 3 of test.* 3 lines"),
+        (audit_of_test(3, ["1"]), "test .*train"),
     ],
-)  # fmt: skip
+)
 def test_file_that_is_no_valid_audit_is_an_error(tmp_path, content, fact):
     path = tmp_path / "audit.json"
     path.write_text(content)

@@ -1,3 +1,4 @@
+import itertools
 import os
 import subprocess
 import sys
@@ -67,52 +68,34 @@ def test_usable_cores_without_cgroups_and_with_an_affinity(cgroups, monkeypatch)
     assert hardware.usable_cores() == 2
 
 
-STATISTICS = """\
-cpu  90 0 0 90 0 0 0 0 0 0
-cpu0 {} 0 10 {} 0 0 0 0 7 0
-cpu1 {} 0 20 {} 5 0 0 0 7 0
-cpu2 0 0 0 {} 0 0 0 0 0 0
-intr 1 2 3
-"""
-
-
-def test_idle_cores_of_the_affinity(monkeypatch, tmp_path):
-    file = tmp_path / "stat"
-    monkeypatch.setattr(hardware, "STATISTICS", file)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    file.write_text(STATISTICS.format(100, 1000, 100, 1000, 1000))
-
-    later = STATISTICS.format(115, 1005, 100, 1020, 1020)
-    monkeypatch.setattr(hardware.time, "sleep", lambda seconds: file.write_text(later))
-    assert hardware.idle_cores() == pytest.approx(0.25 + 1)
-    file.unlink()
-    assert hardware.idle_cores() is None
-
-
 def test_waiting_threads_and_idle_cores_are_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(hardware, "TASKS", tmp_path)
     monkeypatch.setattr(hardware, "STATISTICS", tmp_path / "stat")
     monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    clock = iter([10.0, 12.0, 14.0])
+    clock = itertools.count(10.0, 2.0)
     monkeypatch.setattr(hardware.time, "monotonic", lambda: next(clock))
 
     def now(waited, busy, idle):
-        """Nanoseconds that each of two threads has waited; ticks of each of two cores."""
+        """Nanoseconds that each of two threads has waited; ticks of two of three cores."""
         for thread, value in enumerate(waited):
             (tmp_path / str(thread)).mkdir(exist_ok=True)
             (tmp_path / str(thread) / "schedstat").write_text(f"5000 {value} 7\n")
         cores = zip(busy, idle, strict=True)
-        lines = [f"cpu{core} {ticks} 0 0 {rest} 0 0 0 0" for core, (ticks, rest) in enumerate(cores)]
-        (tmp_path / "stat").write_text("\n".join(lines) + "\n")
+        lines = [f"cpu{n} {ticks} 0 0 {rest} {rest} 0 0 0 {ticks} 0" for n, (ticks, rest) in enumerate(cores)]
+        others = ["cpu 90 0 0 90", f"cpu2 0 0 0 {sum(idle) * 9} 0 0 0 0 0 0", "intr 1 2 3"]
+        (tmp_path / "stat").write_text("\n".join([others[0], *lines, *others[1:]]) + "\n")
 
     now((0, 1_000_000_000), (100, 100), (0, 0))
     meter = hardware.LoadMeter()
-    now((0, 2_500_000_000), (300, 150), (0, 150))
+    now((0, 2_500_000_000), (300, 150), (0, 75))
     load = meter.measure()
     assert load.waiting == pytest.approx(1.5 / 2)
     assert load.idle == pytest.approx(2 * 150 / 400)
+    monkeypatch.setattr(hardware.time, "sleep", lambda seconds: now((0, 0), (315, 150), (5, 80)))
+    assert hardware.idle_cores() == pytest.approx(2 * 20 / 35)
     (tmp_path / "1" / "schedstat").write_text("unknown\n")
     assert meter.measure() is None
+    assert hardware.idle_cores() is None
 
 
 def test_the_usage_of_a_process():

@@ -83,15 +83,14 @@ def test_the_change_is_made_once_and_only_in_this_file(change, tmp_path):
     with pytest.raises(UserError, match=r"utils\.py"):
         install_fairseq.require_changes()
     assert change.state == "no"
-    install_fairseq.make_changes()
+    (missing,) = install_fairseq.missing_changes()
+    missing.make()
     after = change.path().read_text()
     assert after != before
     assert cached.read_text() == before
     assert change.state == "yes"
     install_fairseq.require_changes()
-    install_fairseq.make_changes()
-    change.make()
-    assert change.path().read_text() == after
+    assert install_fairseq.missing_changes() == []
 
 
 def test_a_file_with_another_content_is_an_error(change):
@@ -105,12 +104,15 @@ def test_the_installed_fairseq_has_what_this_python_needs():
     assert OPTIONAL.state == ("yes" if NEW else "not needed")
 
 
+def hide(monkeypatch, name):
+    """A package is not installed."""
+    util, find = install_fairseq.importlib.util, install_fairseq.importlib.util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda n, *a: None if n == name else find(n, *a))
+
+
 @pytest.mark.parametrize("name", ["torch", "pip"])
 def test_a_missing_tool_is_an_error(name, monkeypatch):
-    find = install_fairseq.importlib.util.find_spec
-    monkeypatch.setattr(
-        install_fairseq.importlib.util, "find_spec", lambda n, *a: None if n == name else find(n, *a)
-    )
+    hide(monkeypatch, name)
     monkeypatch.setattr(install_fairseq.shutil, "which", lambda name: None)
     with pytest.raises(UserError, match=name):
         install_fairseq.install()
@@ -118,10 +120,7 @@ def test_a_missing_tool_is_an_error(name, monkeypatch):
 
 def test_uv_installs_where_there_is_no_pip(monkeypatch, tmp_path):
     calls = []
-    find = install_fairseq.importlib.util.find_spec
-    monkeypatch.setattr(
-        install_fairseq.importlib.util, "find_spec", lambda n, *a: None if n == "pip" else find(n, *a)
-    )
+    hide(monkeypatch, "pip")
     monkeypatch.setattr(install_fairseq.shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(install_fairseq, "_run", lambda words, path=None: calls.append(words))
     install_fairseq.install(Path("versions.txt"))

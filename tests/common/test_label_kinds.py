@@ -155,8 +155,12 @@ def test_thresholds_of_separable_and_absent_classes():
 def test_names_are_shared_only_by_metrics_that_are_shown_alike():
     with pytest.raises(ValueError, match="macro_f1"):
         register(Metric("macro_f1", higher_is_better=False, from_counts=lambda counts: ONE))
+    with pytest.raises(ValueError, match="accuracy"):
+        register(Metric("accuracy", higher_is_better=True, from_confusion=lambda matrix: ONE))
     with pytest.raises(ValueError, match="rmse"):
         register(Metric("rmse", higher_is_better=False, from_moments=lambda moments: ONE))
+    with pytest.raises(ValueError, match="exactly one"):
+        Metric("a", higher_is_better=True)
     with pytest.raises(ValueError, match="exactly one"):
         Metric("a", higher_is_better=True, from_counts=lambda c: ONE, from_moments=lambda m: ONE)
 

@@ -37,13 +37,13 @@ def test_missing_manifest_is_none(tmp_path):
     assert manifest.read(tmp_path / "no" / "run") is None
 
 
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.99])
-def test_truncated_manifest_is_an_error(tmp_path, path, part):
+def test_truncated_manifest_is_an_error(tmp_path, path):
     manifest.write(tmp_path, GOOD)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * part)])
-    with pytest.raises(UserError, match=rf"^{path}, line \d+: .*JSON"):
-        manifest.read(tmp_path)
+    for part in (0.0, 0.3, 0.6, 0.99):
+        path.write_bytes(whole[: int(len(whole) * part)])
+        with pytest.raises(UserError, match=rf"^{path}, line \d+: .*JSON"):
+            manifest.read(tmp_path)
 
 
 WRONG = [(key, value) for key in manifest.REQUIRED for value in (None, True, 1.5)]
@@ -54,11 +54,6 @@ WRONG += [("recipe_flags", {}), ("checkpoint", "model.pt"), ("seconds", "1"), ("
 def test_error_for_a_wrong_type_names_the_key(path, key, value):
     with pytest.raises(UserError, match=rf"^{path}: .*'{key}'.*type"):
         manifest.validate(GOOD | {key: value}, path)
-
-
-def test_error_for_wrong_checksums_names_the_key(path):
-    with pytest.raises(UserError, match=rf"^{path}: .*'data: sha256'.*type"):
-        manifest.validate(GOOD | {"data": {"path": "data", "sha256": []}}, path)
 
 
 @pytest.mark.parametrize("key", manifest.REQUIRED)
@@ -74,6 +69,7 @@ def test_error_for_a_missing_key_names_it(tmp_path, path, key):
         ([GOOD], "object"),
         (GOOD | {"schema": 2}, "schema 2.* 1"),
         (GOOD | {"status": "done"}, "status 'done'"),
+        (GOOD | {"data": {"path": "data", "sha256": []}}, "'data: sha256'.*type"),
     ],
 )
 def test_invalid_content_is_an_error(tmp_path, path, content, fact):

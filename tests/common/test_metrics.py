@@ -81,13 +81,6 @@ def test_registered_metric_is_in_evaluations(toy, tmp_path, capsys):
     assert f"{expected:.1f} [" in shown
 
 
-def test_registering_a_name_twice_is_an_error():
-    with pytest.raises(ValueError, match="accuracy"):
-        register(Metric("accuracy", higher_is_better=True, from_confusion=kappa_distance))
-    with pytest.raises(ValueError, match="toy"):
-        register(Metric("toy", higher_is_better=True))
-
-
 def test_intervals_are_cut_at_the_limits_of_the_metric():
     assert cut(-22.55, 189.22, "accuracy") == (0.0, 100.0)
     assert cut(-130.0, 90.0, "accuracy", 40.0, 60.0) == (-100.0, 90.0)

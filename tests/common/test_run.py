@@ -115,10 +115,8 @@ def finished(
     run.folder.mkdir(parents=True)
     scores = {"valid": valid} if test is None else {"test": test, "valid": valid}
     best = {"metric": metric, "epoch": 1, "subset": "valid", "scores": scores, "labels": labels}
-    content = {"schema": 1, "status": "finished", "arm": arm, "init": "random", "seed": seed, "recipe": "r"}
-    manifest.write(
-        run.folder, content | {"command": [], "data": {"path": path}, "seconds": seconds, "best": best}
-    )
+    content = {"arm": arm, "init": "random", "seed": seed, "data": {"path": path}, "seconds": seconds}
+    manifest.write(run.folder, CONTENT | content | {"best": best})
     return run
 
 

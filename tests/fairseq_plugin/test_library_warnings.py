@@ -7,11 +7,11 @@ from fairseq import options
 from fairseq.dataclass import utils
 
 from roberta_small.fairseq_plugin.library_warnings import filter_warnings
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS
+from tests.support.training import CLASSIFIER
 
 
 def test_hydra_composes_the_same_configuration(tmp_path, monkeypatch):
-    words = [str(word) for word in (tmp_path, *OURS, *INPUT, *STEPS, *SIZES, *FAST)]
+    words = [str(word) for word in (tmp_path, *CLASSIFIER)]
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

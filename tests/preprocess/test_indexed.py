@@ -1,11 +1,9 @@
-import os
-import tempfile
-
 import numpy as np
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype, make_builder
 
+from roberta_small.common import files
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess import indexed
 from roberta_small.preprocess.indexed import IndexedWriter, id_dtype
@@ -53,17 +51,13 @@ def test_error_leaves_nothing(tmp_path):
 @pytest.fixture
 def no_room(monkeypatch):
     """Call it to put the files whose name begins so on a device without room, the kernel's own /dev/full."""
-    mkstemp = tempfile.mkstemp
 
     def limit(start):
-        def full(*, prefix, **where):
-            handle, name = mkstemp(prefix=prefix, **where)
-            if not prefix.startswith(start):
-                return handle, name
-            os.close(handle)
-            return os.open("/dev/full", os.O_WRONLY), name
+        def opened(path, mode, **how):
+            on_full = path.name.startswith(start)
+            return open("/dev/full", "r+b") if on_full else open(path, mode, **how)
 
-        monkeypatch.setattr(tempfile, "mkstemp", full)
+        monkeypatch.setattr(files, "open", opened, raising=False)
 
     return limit
 

@@ -6,7 +6,7 @@ import subprocess
 from collections import OrderedDict
 from pathlib import Path
 
-from fairseq import options, tasks
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter, TimeMeter
@@ -36,6 +36,8 @@ LM = shlex.split(
 )
 FAST = shlex.split("--optimizer fused_adam --encoder packed --precision fp32")
 SLOW = shlex.split("--optimizer adam --encoder padded --precision fp32")
+CLASSIFIER = [*OURS, *INPUT, *STEPS, *SIZES, *FAST]
+"""The flags of a tiny classifier."""
 
 
 def configuration(arguments):
@@ -53,6 +55,13 @@ def build_trainer(arguments):
     model = task.build_model(cfg.model)
     trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
     return task, trainer
+
+
+def started(arguments):
+    """The trainer with its initial checkpoint loaded, as by fairseq-train."""
+    _, trainer = build_trainer(arguments)
+    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    return trainer
 
 
 def losses_of(trainer, updates):

@@ -29,7 +29,7 @@ from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
 from roberta_small.export.transformers.networks import Source, encoder_config
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
-from roberta_small.fairseq_plugin.models.token_types import in_second
+from roberta_small.fairseq_plugin.models.packed import in_second
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD
 from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.sample import Writer

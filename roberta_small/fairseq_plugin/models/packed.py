@@ -20,12 +20,11 @@ import torch.nn.functional as F
 from fairseq.models.transformer import TransformerEncoder
 from fairseq.modules import MultiheadAttention, gelu
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from torch import Tensor
+from torch import Tensor, nn
 
 from roberta_small.fairseq_plugin.models import attention as kernels
 from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, kernel_offsets
 from roberta_small.fairseq_plugin.models.dropout import add_dropout, dropout
-from roberta_small.fairseq_plugin.models.token_types import in_second
 
 
 class PackedTransformerEncoder(TransformerEncoder):
@@ -279,3 +278,34 @@ def project(attention: MultiheadAttention, x: Tensor) -> Tensor:
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     weight_EC = torch.cat([projection.weight for projection in projections])
     return F.linear(x, weight_EC, torch.cat([projection.bias for projection in projections]))
+
+
+# The token type of the second text of a pair (Devlin et al. 2019, section 3), for any encoder. That of all
+# other tokens is part of the position embeddings, so that RoBERTa's encoder without types computes the same
+# for single texts.
+
+
+def add_token_types(encoder: TransformerEncoder, width: int) -> None:
+    """Give an encoder the parameter `embed_second.weight` (1, C), which it adds to the second text."""
+    encoder.embed_second = nn.Embedding(1, width)
+    if not hasattr(encoder, "embed"):  # which adds them itself
+        encoder.register_forward_pre_hook(_types_for_stock, with_kwargs=True)
+
+
+def in_second(tokens_BL: Tensor, separator: int) -> Tensor:
+    """Whether a token comes after the first separator: int64 (B, L) -> bool (B, L)."""
+    ends_BL = tokens_BL == separator
+    return (ends_BL.cumsum(dim=1) - ends_BL.long()) > 0
+
+
+def _types_for_stock(
+    encoder: TransformerEncoder, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Add the types to the token embeddings that fairseq's own encoder gets."""
+    tokens_BL = args[0] if args else kwargs["src_tokens"]
+    embedded_BLC = kwargs.get("token_embeddings")
+    if embedded_BLC is None:
+        embedded_BLC = encoder.embed_tokens(tokens_BL)
+    second_BL = in_second(tokens_BL, encoder.dictionary.eos())
+    types_BLC = second_BL.unsqueeze(-1).to(embedded_BLC.dtype) * encoder.embed_second.weight
+    return args, kwargs | {"token_embeddings": embedded_BLC + types_BLC / encoder.embed_scale}

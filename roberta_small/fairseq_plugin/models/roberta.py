@@ -30,8 +30,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import DEFAULT as FAMILY
 from roberta_small.common.families import FAMILIES, POSITIONS, SECOND
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS, check_supported
-from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing
-from roberta_small.fairseq_plugin.models.token_types import add_token_types
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder, Packing, add_token_types
 from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training import precision
@@ -203,15 +202,11 @@ class RobertaSmall(RobertaModel):
             state_dict.update(theirs)
         elif theirs:
             logger.warning("the checkpoint's classification head has another shape and is ignored")
-        self.keep_first_positions(state_dict)
+        table, stored = self.state_dict().get(POSITIONS), state_dict.get(POSITIONS)
+        if table is not None and stored is not None and len(stored) > len(table):
+            state_dict[POSITIONS] = stored[: len(table)].clone()
         if not self.args.token_types:
             state_dict.pop(SECOND, None)
-
-    def keep_first_positions(self, state_dict: dict[str, Tensor]) -> None:
-        """Cut the table of learned positions in a state dict to the number of rows of this model."""
-        ours, theirs = self.state_dict().get(POSITIONS), state_dict.get(POSITIONS)
-        if ours is not None and theirs is not None and len(theirs) > len(ours):
-            state_dict[POSITIONS] = theirs[: len(ours)].clone()
 
     def masked_lm_loss(
         self,

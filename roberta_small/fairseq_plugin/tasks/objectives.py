@@ -18,8 +18,6 @@ Shapes: B sentences, K classes.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,27 +41,7 @@ class SummedCriterion(FairseqCriterion):
         return True
 
 
-class Objective(ABC):
-    """Loss and sums of one kind of labels."""
-
-    meter: str
-    """Name of the sums in logging outputs and fairseq's meters. fairseq does not print meters whose names
-    begin with an underscore. Checkpoints contain the name."""
-
-    @abstractmethod
-    def loss(self, logits_BK: Tensor, target: Tensor) -> Loss:
-        """The loss without class weights and label smoothing."""
-
-    @abstractmethod
-    def sums(self, logits_BK: Tensor, target: Tensor, labels: Labels) -> Tensor:
-        """The sums of a batch, without GPU synchronization."""
-
-    @abstractmethod
-    def statistics(self, sums: Tensor | None) -> Any:
-        """What `common.metrics.measure_statistics` takes, from the total; None stands for no batch."""
-
-
-class SingleLabel(Objective):
+class SingleLabel:
     """Cross-entropy."""
 
     meter = "_confusion"
@@ -84,7 +62,7 @@ class SingleLabel(Objective):
         return sums.numpy().reshape(classes, classes)
 
 
-class MultiLabel(Objective):
+class MultiLabel:
     """Binary cross-entropy, of an example the mean over the classes, as in Transformers."""
 
     meter = "_label_counts"
@@ -113,7 +91,7 @@ class MultiLabel(Objective):
         return LabelCounts(counts[:-1].reshape(-1, 4), counts[-1])
 
 
-class Regression(Objective):
+class Regression:
     """Mean squared error of the standardized labels."""
 
     meter = "_moments"
@@ -133,12 +111,18 @@ class Regression(Objective):
         return Moments(np.zeros(6) if sums is None else sums.numpy())
 
 
-OBJECTIVES: dict[str, Objective] = {
+OBJECTIVES: dict[str, SingleLabel | MultiLabel | Regression] = {
     SINGLE_LABEL: SingleLabel(),
     MULTI_LABEL: MultiLabel(),
     REGRESSION: Regression(),
 }
-"""The objective of each kind."""
+"""The objective of each kind of labels.
+
+`meter` is the name of its sums in logging outputs, fairseq's meters and checkpoints; fairseq does not print
+meters whose names begin with an underscore. `loss` is without class weights and label smoothing. `sums` are
+those of a batch, without GPU synchronization, and `statistics` what `common.metrics.measure_statistics`
+takes, from the total; None stands for no batch.
+"""
 
 
 def training_loss(

@@ -192,14 +192,13 @@ def check_flags(common: Any, optimizer: str | None = None, precision: str | None
             "apex is installed: fairseq would take its LayerNorm, with which this model is not tested; "
             "uninstall apex"
         )
-    scaled = {"--fp16": common.fp16, "--amp": getattr(common, "amp", False)}
-    if optimizer == "fused_adam" and (given := [flag for flag, on in scaled.items() if on]):
+    scaled = "--fp16" if common.fp16 else "--amp" if getattr(common, "amp", False) else None
+    if scaled and optimizer == "fused_adam":
         raise UserError(
-            f"{given[0]}: --optimizer fused_adam does not support loss scaling; use --precision bf16, or "
+            f"{scaled}: --optimizer fused_adam does not support loss scaling; use --precision bf16, or "
             "--optimizer adam"
         )
-    if precision in ("auto", "bf16") and (given := [flag for flag, on in scaled.items() if on]):
+    if scaled and precision in ("auto", "bf16"):
         raise UserError(
-            f"{given[0]} with --precision {precision}: two precisions; add --precision fp32, or omit "
-            f"{given[0]}"
+            f"{scaled} with --precision {precision}: two precisions; add --precision fp32, or omit {scaled}"
         )

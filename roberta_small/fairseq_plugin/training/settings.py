@@ -47,13 +47,11 @@ def checking_settings(
     if isinstance(criterion, SentenceClassificationCriterion):
         check_selectable(name, criterion.labels.kind.name)
         criterion.prepare()
-    if lower_is_better(name) and maximize:
+    lower = lower_is_better(name)
+    if lower == maximize and (lower or find(name) is not None):
+        which, change = ("lower", "remove") if lower else ("higher", "add")
         raise UserError(
-            f"--best-checkpoint-metric {name}: lower is better; remove --maximize-best-checkpoint-metric"
-        )
-    if find(name) is not None and not lower_is_better(name) and not maximize:
-        raise UserError(
-            f"--best-checkpoint-metric {name}: higher is better; add --maximize-best-checkpoint-metric"
+            f"--best-checkpoint-metric {name}: {which} is better; {change} --maximize-best-checkpoint-metric"
         )
     if hasattr(model, "prepare"):
         if checkpoint.finetune_from_model or checkpoint.reset_optimizer:

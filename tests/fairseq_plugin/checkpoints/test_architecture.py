@@ -13,7 +13,7 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import (
     read_architecture,
 )
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, make_old, save
+from tests.support.training import CLASSIFIER, build_trainer, make_old, save
 
 TINY = Architecture(
     causal=False, layers=2, embed=16, ffn=16, heads=2, activation="gelu", pooler_activation="tanh",
@@ -45,7 +45,7 @@ ARCHITECTURES = {
 
 def checkpoint(data, path, *flags):
     """A classifier's checkpoint, as fairseq-train writes it."""
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags])
+    _, trainer = build_trainer([data, *CLASSIFIER, *flags])
     save(trainer, path)
     return path
 

@@ -11,7 +11,7 @@ from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkp
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from tests.support import networks
 from tests.support.networks import HEAD
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+from tests.support.training import CLASSIFIER, build_trainer, save
 
 SCALE = 0.25
 TOKENS_BL = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 9, 2, 1]])
@@ -87,7 +87,7 @@ def test_a_model_that_rescaling_would_change_is_an_error(name):
 
 
 def test_the_fp16_export_rescales_embeddings(data, tmp_path):
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", tmp_path / "run"])
+    _, trainer = build_trainer([data, *CLASSIFIER, "--save-dir", tmp_path / "run"])
     save(trainer, tmp_path / "model.pt")
     path = tmp_path / f"half{SUFFIX}"
     fp16.write(tmp_path / "model.pt", path, 0.25)

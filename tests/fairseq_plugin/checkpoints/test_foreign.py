@@ -5,13 +5,12 @@ import argparse
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval.network import Network, build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.transformers.networks import converted, read_source
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, make_old, save
+from tests.support.training import CLASSIFIER, build_trainer, make_old, save, started
 
 HEADS = "classification_heads"
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
@@ -21,7 +20,7 @@ RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
 def trained(data, tmp_path_factory):
     """Data, and the checkpoint of a classifier."""
     root = tmp_path_factory.mktemp("foreign")
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
+    _, trainer = build_trainer([data, *CLASSIFIER])
     save(trainer, root / "model.pt")
     return data, root / "model.pt"
 
@@ -74,9 +73,7 @@ def test_initial_weights_need_only_the_architecture_and_the_weights(trained, tmp
     CHANGES[change](state)
     torch.save(state, tmp_path / "foreign.pt")
     flags = ["--restore-file", tmp_path / "foreign.pt", *RESETS, "--save-dir", tmp_path / "run"]
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags])
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-    found = trainer.get_model().state_dict()
+    found = started([data, *CLASSIFIER, *flags]).get_model().state_dict()
     tolerance = 1e-3 if change == "in half precision" else 1e-6
     left = {"without LM head": "encoder.lm_head", "without head": HEADS}.get(change)
     assert found.keys() == wanted.keys()

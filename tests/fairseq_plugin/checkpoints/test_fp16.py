@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.models.roberta import RobertaModel
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -14,18 +13,13 @@ from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
 from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
-
-
-def trainer_of(data, save_dir, *flags):
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", save_dir, *flags])
-    return trainer
+from tests.support.training import CLASSIFIER, build_trainer, save, started
 
 
 @pytest.fixture
 def exported(data, tmp_path):
     """Data, a checkpoint of fairseq, and its export."""
-    trainer = trainer_of(data, tmp_path / "first")
+    _, trainer = build_trainer([data, *CLASSIFIER, "--save-dir", tmp_path / "first"])
     path = tmp_path / "released" / "model.pt"
     path.parent.mkdir()
     save(trainer, path)
@@ -82,8 +76,8 @@ def as_dict(section):
 def test_restore_file_and_from_pretrained_accept_it(exported, tmp_path):
     data, path, export = exported
     resets = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
-    trainer = trainer_of(data, tmp_path / "next", "--restore-file", export, *resets)
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    words = [data, *CLASSIFIER, "--save-dir", tmp_path / "next", "--restore-file", export, *resets]
+    trainer = started(words)
     assert equal(trainer.get_model().state_dict(), rounded(path))
     hub = RobertaModel.from_pretrained(str(export.parent), export.name, data_name_or_path=str(data), bpe=None)
     assert equal(hub.model.state_dict(), rounded(path))

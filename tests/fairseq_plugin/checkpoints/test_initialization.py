@@ -13,14 +13,11 @@ from roberta_small.fairseq_plugin.checkpoints.architecture import read_architect
 from roberta_small.fairseq_plugin.checkpoints.initialization import initial_checkpoint
 from roberta_small.fairseq_plugin.training import curves
 from tests.support.data_folders import write_data, write_dictionary
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
+from tests.support.training import CLASSIFIER, INPUT, SIZES, STEPS, STOCK, build_trainer, save, started
 
 
 def start(data, save_dir, *flags):
-    """The trainer, with its initial checkpoint loaded as by `fairseq-train`."""
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", save_dir, *flags])
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-    return trainer
+    return started([data, *CLASSIFIER, "--save-dir", save_dir, *flags])
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights, verify_checksums
 from tests.support.archives import Executes, write_zip
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+from tests.support.training import CLASSIFIER, build_trainer, save
 
 
 def checkpoint(**extra):
@@ -28,7 +28,7 @@ def checkpoint(**extra):
 @pytest.fixture
 def trained(data, tmp_path):
     """A checkpoint written by fairseq's trainer, with optimizer state."""
-    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
+    _, trainer = build_trainer([data, *CLASSIFIER])
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.train_step([next(iterator.next_epoch_itr())])
     save(trainer, tmp_path / "model.pt")

@@ -5,13 +5,12 @@ import shlex
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models.ngrams import NgramHead
 from tests.support.data_folders import write_data
-from tests.support.training import INPUT, STEPS, build_trainer, losses_of, save
+from tests.support.training import INPUT, STEPS, losses_of, save, started
 
 NGRAMS = shlex.split(
     "--task sentence_classification --criterion sentence_classification --arch ngram_classifier "
@@ -100,9 +99,7 @@ def test_contributions_sum_to_the_difference_of_the_logits(order):
 
 
 def trainer_of(data, save_dir, *flags):
-    trainer = build_trainer([data, *NGRAMS, *INPUT, *STEPS, "--save-dir", save_dir, *flags])[1]
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-    return trainer
+    return started([data, *NGRAMS, *INPUT, *STEPS, "--save-dir", save_dir, *flags])
 
 
 def test_it_learns_and_resumes_with_the_same_weights(tmp_path):

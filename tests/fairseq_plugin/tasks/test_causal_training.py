@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.logging import metrics
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
 from tests.support.data_folders import PIECES, write_dictionary, write_split
-from tests.support.training import LM, OURS, SIZES, STEPS, build_trainer, losses_of, save
+from tests.support.training import LM, OURS, SIZES, STEPS, build_trainer, losses_of, save, started
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
 FAST = shlex.split("--optimizer fused_adam --precision fp32 --max-positions 32")
@@ -42,10 +42,7 @@ def trainer_of(text, arch, criterion="fast_lm"):
 
 def classifier(data, folder, arch, *flags):
     """The trainer of a classifier with its initial checkpoint loaded."""
-    words = [data, *CLASSIFY, "--arch", arch, *STEPS, *SIZES, *FAST, "--save-dir", folder, *flags]
-    _, trainer = build_trainer(words)
-    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
-    return trainer
+    return started([data, *CLASSIFY, "--arch", arch, *STEPS, *SIZES, *FAST, "--save-dir", folder, *flags])
 
 
 @pytest.mark.parametrize(("mode", "blocks"), [("none", 7), ("eos", 10)])

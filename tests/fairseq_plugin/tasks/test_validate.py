@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from tests.support.data_folders import write_data
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, fairseq_command, fairseq_train
+from tests.support.training import CLASSIFIER, fairseq_command, fairseq_train
 
 RECORD = re.compile(r"\| INFO \| (valid|test) \| (\{.*\})$", flags=re.MULTILINE)
 TRAIN = shlex.split(
@@ -32,7 +32,7 @@ def records(output):
 @pytest.mark.slow
 def test_the_metrics_equal_those_of_the_training_log(tmp_path):
     data, run = write_data(tmp_path / "data", sizes={"train": 16, "valid": 21, "test": 13}), tmp_path / "run"
-    trained = fairseq_train(data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *TRAIN, "--save-dir", run)
+    trained = fairseq_train(data, *CLASSIFIER, *TRAIN, "--save-dir", run)
     assert trained.returncode == 0, trained.stderr
     done = fairseq_command("validate", data, *VALIDATE, "--path", run / "checkpoint_last.pt")
     assert done.returncode == 0, done.stderr

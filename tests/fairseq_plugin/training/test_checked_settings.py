@@ -5,7 +5,7 @@ import torch
 
 from roberta_small.common.errors import UserError
 from tests.support.data_folders import write_data
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
+from tests.support.training import CLASSIFIER, INPUT, OURS, SIZES, build_trainer
 
 SGD = ["--optimizer", "sgd", "--momentum", "0", "--weight-decay", "0", "--lr", "1", "--lr-scheduler", "fixed"]
 SGD += ["--batch-size", "8", "--cpu", "--num-workers", "0"]
@@ -36,7 +36,7 @@ def metric(name, *more):
 )
 def test_wrong_flags_are_errors(data, flags, facts):
     with pytest.raises(UserError) as error:
-        build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags])
+        build_trainer([data, *CLASSIFIER, *flags])
     assert all(fact in str(error.value) for fact in facts)
 
 

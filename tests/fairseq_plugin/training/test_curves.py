@@ -14,7 +14,7 @@ from roberta_small.fairseq_plugin.training import precision
 from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import tiny_tokenizers
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, configuration
+from tests.support.training import CLASSIFIER, configuration
 
 UPDATES = 6
 """Per epoch."""
@@ -30,7 +30,7 @@ def run(data, folder, *flags):
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     vars(train.should_stop_early).clear()
     places = ("--save-dir", folder, "--tensorboard-logdir", folder / "tensorboard")
-    train.main(configuration([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LOG, *places, *flags]))
+    train.main(configuration([data, *CLASSIFIER, *LOG, *places, *flags]))
 
 
 @contextlib.contextmanager

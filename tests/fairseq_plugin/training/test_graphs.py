@@ -13,7 +13,7 @@ from roberta_small.fairseq_plugin.training import gpu_update
 from roberta_small.fairseq_plugin.training import graphs as module
 from roberta_small.fairseq_plugin.training.gpu_update import GpuUpdate
 from tests.support import emulated_graphs, pretended_gpu
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
+from tests.support.training import CLASSIFIER, FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
 WITHOUT = shlex.split("--dropout 0 --attention-dropout 0 --activation-dropout 0 --pooler-dropout 0")
 CASES = {
@@ -125,65 +125,50 @@ def failing(how, function, recording=lambda: emulated_graphs.RECORDING):
 
 
 @pytest.mark.parametrize("broken", ["replay", "record", "wait"])
-def test_an_update_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog, broken):
-    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
+@pytest.mark.parametrize("part", ["passes", "update"])
+def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog, part, broken):
+    words = [data, *CLASSIFIER]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_update, "LARGEST", 0)
+        if part == "update":
+            patch.setattr(gpu_update, "LARGEST", 0)
+        else:
+            patch.setattr(module, "repeatable", lambda *args: False)
         expected, losses = trained(gpu, words)
     assert not updates_of_weights()
     module._graphs.clear()
     caplog.clear()
     default, replay = torch.cuda.current_stream(), emulated_graphs.Graph.replay
 
-    def twice(graph):
-        for _ in range(2 if updates_weights(graph) else 1):
+    def wrong(graph):
+        for _ in range(2 if updates_weights(graph) else part == "update"):
             replay(graph)
 
     if broken == "replay":
-        monkeypatch.setattr(emulated_graphs.Graph, "replay", twice)
-    else:
+        monkeypatch.setattr(emulated_graphs.Graph, "replay", wrong)
+    elif part == "update":
         monkeypatch.setattr(GpuUpdate, "_scaled", failing(broken, GpuUpdate._scaled))
+    else:
+        monkeypatch.setattr(SentenceClassificationCriterion, "forward", failing(broken, FORWARD))
     trainer, found = trained(gpu, words)
     assert found == losses
     for one, two in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
         assert torch.equal(one, two)
     (warning,) = [r for r in caplog.records if "without CUDA graphs" in r.message]
+    assert warning.levelno == logging.WARNING
     assert {"replay": "differ", "wait": "permitted", "record": "Wrong"}[broken] in warning.message
     assert torch.cuda.current_stream() is default
+    assert part == "update" or torch.cuda.default_generators[0].replaced == 1
     assert not module.of(trainer.model)
 
 
 def test_a_graph_draws_new_dropout_masks_from_the_seed_of_the_update(gpu, data):
-    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES, "--lr", "0"]
+    words = [data, *CLASSIFIER, "--lr", "0"]
     _, once = trained(gpu, words)
     assert emulated_graphs.GRAPHS
     module._graphs.clear()
     _, again = trained(gpu, words)
     assert once == again
     assert len(set(once)) == len(once)
-
-
-def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog):
-    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "repeatable", lambda *args: False)
-        _, expected = trained(gpu, words)
-    default = torch.cuda.current_stream()
-    for broken, reason in {"replay": "relative differences", "wait": "permitted", "record": "Wrong"}.items():
-        module._graphs.clear()
-        caplog.clear()
-        with pytest.MonkeyPatch.context() as patch:
-            if broken == "replay":
-                patch.setattr(emulated_graphs.Graph, "replay", lambda graph: None)  # with other masks
-            else:
-                patch.setattr(SentenceClassificationCriterion, "forward", failing(broken, FORWARD))
-            _, found = trained(gpu, words)
-        assert found == expected
-        (warning,) = [r for r in caplog.records if "without CUDA graphs" in r.message]
-        assert warning.levelno == logging.WARNING
-        assert reason in warning.message
-        assert torch.cuda.current_stream() is default
-    assert torch.cuda.default_generators[0].replaced == 3
 
 
 @pytest.mark.parametrize(
@@ -196,7 +181,7 @@ def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, c
     ],
 )
 def test_other_updates_have_no_graph(gpu, data, flags):
-    trained(gpu, [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES, *flags], updates=4)
+    trained(gpu, [data, *CLASSIFIER, *flags], updates=4)
     assert not emulated_graphs.GRAPHS
 
 
@@ -227,7 +212,7 @@ def test_updates_equal_those_without_graphs_on_a_real_gpu(monkeypatch, data, cap
 def test_training_continues_when_recording_fails_on_a_real_gpu(monkeypatch, data, caplog):
     waiting = failing("wait", FORWARD, torch.cuda.is_current_stream_capturing)
     monkeypatch.setattr(SentenceClassificationCriterion, "forward", waiting)
-    words = [str(word) for word in [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES] if word != "--cpu"]
+    words = [str(word) for word in [data, *CLASSIFIER] if word != "--cpu"]
     _, trainer = build_trainer(words)  # with dropout, whose random numbers recording has to give back
     batches = list(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
     trainer.begin_epoch(1)

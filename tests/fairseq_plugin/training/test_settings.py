@@ -6,7 +6,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from roberta_small.fairseq_plugin.training.settings import RememberingConfig, remember
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
+from tests.support.training import CLASSIFIER, build_trainer
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_changed_setting_is_seen(config):
 
 
 def test_an_update_looks_nothing_up_that_is_known(data, monkeypatch):
-    words = [data, *FAST, *OURS, *INPUT, *STEPS, *SIZES]
+    words = [data, *CLASSIFIER]
     _, trainer = build_trainer(words)
     assert isinstance(trainer.cfg, RememberingConfig)
     iterator = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)

@@ -12,11 +12,11 @@ from fairseq.data.iterators import BufferedIterator
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import termination
 from roberta_small.fairseq_plugin.training.termination import stop_loading
-from tests.support.training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
+from tests.support.training import CLASSIFIER, build_trainer, losses_of
 
 
 def trainer_of(data, *flags):
-    return build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save", *flags])[1]
+    return build_trainer([data, *CLASSIFIER, "--save-dir", "save", *flags])[1]
 
 
 def test_gradients_that_are_not_finite_stop_the_training(data):

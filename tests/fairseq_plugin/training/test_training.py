@@ -7,6 +7,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.support.training import (
+    CLASSIFIER,
     FAST,
     INPUT,
     OURS,
@@ -59,19 +60,15 @@ def scalars(folder):
 
 
 @pytest.mark.slow
-def test_a_run_logs_its_metrics_and_a_resumed_run_has_the_same_weights(data, tmp_path):
-    command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *SUBSETS, *LOGS]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for epochs, run in ((3, whole), (2, parts), (3, parts)):
-        result = fairseq_train(
-            *command, "--max-epoch", epochs, "--save-dir", run, "--tensorboard-logdir", run / "tensorboard"
-        )
-        assert (result.returncode, result.stderr) == (0, "")
-        assert "tensorboardX" not in result.stdout
+def test_a_run_logs_its_metrics(data, tmp_path):
+    places = ["--save-dir", tmp_path, "--tensorboard-logdir", tmp_path / "tensorboard"]
+    result = fairseq_train(data, *CLASSIFIER, *SUBSETS, *LOGS, "--max-epoch", 3, *places)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "tensorboardX" not in result.stdout
 
     # Unrounded metrics at the end of each epoch of 6 updates.
     logs = {
-        subset: scalars(whole / "tensorboard" / subset)
+        subset: scalars(tmp_path / "tensorboard" / subset)
         for subset in ("train_inner", "train", "valid", "test")
     }
     for subset in ("train", "valid", "test"):
@@ -79,11 +76,6 @@ def test_a_run_logs_its_metrics_and_a_resumed_run_has_the_same_weights(data, tmp
         assert list(logs[subset]["accuracy"]) == [6, 12, 18]
     assert any(round(value, 3) != value for value in logs["valid"]["loss"].values())
     assert list(logs["train_inner"]["loss"]) == list(range(4, 19, 4))
-
-    # The resumed run has the weights of the uninterrupted one, bit for bit.
-    resumed = torch.load(parts / "checkpoint_last.pt", weights_only=True)["model"]
-    for name, value in torch.load(whole / "checkpoint_last.pt", weights_only=True)["model"].items():
-        assert torch.equal(resumed[name], value), name
 
 
 @pytest.mark.cuda

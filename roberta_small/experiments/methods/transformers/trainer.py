@@ -49,7 +49,7 @@ from roberta_small.experiments.methods.transformers.method import CHECKPOINTS
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.export.transformers.networks import has_token_types
-from roberta_small.fairseq_plugin.models.token_types import in_second
+from roberta_small.fairseq_plugin.models.packed import in_second
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
 from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
