@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
-from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, TeacherVectors
+from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors
 from roberta_small.preprocess.dictionary import load
 from roberta_small.preprocess.indexed import text_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL
@@ -161,7 +160,7 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
         name for name in read_checkpoint(tmp_path / "out/checkpoint_best.pt").weights if "lm_head" in name
     ]
     again = opened(tmp_path / "out/model.pt", text / "corpus/dict.txt")
-    assert again.vectors == "tokens"
+    assert again.ids is not None
     again.encoder(torch.tensor([[0, 5, 6, 2]]), features_only=True)
     assert (tmp_path / "out/dict.txt").is_file()
 
@@ -219,7 +218,7 @@ def test_a_left_to_right_teacher(tmp_path, text, arch):
     teacher = opened(tmp_path / "model.pt", dictionary)
     assert teacher.ids.tolist() == [*range(39), 3]
     row = np.array([0, 5, 7, 2])
-    (found_LD,) = teachers._hidden(teacher, teacher.read([row]))
+    (found_LD,) = teacher.hidden(teacher.read([row]))
     with torch.no_grad():
         wanted_1LD = model.eval()(torch.from_numpy(row)[None], features_only=True)[0]
     np.testing.assert_allclose(found_LD, wanted_1LD[0].numpy(), atol=1e-5)
@@ -230,7 +229,7 @@ def test_a_teacher_with_token_types_reads_one_text(tmp_path):
     model, path = converted(tmp_path, "bert")
     dictionary = path.parent / "dict.txt"
     teacher = opened(path, dictionary)
-    assert teacher.vectors == TOKENS
+    assert teacher.ids is not None
     names = load(str(dictionary)).symbols
     own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
     theirs = own("un livre", "un roman")["input_ids"]
@@ -238,7 +237,7 @@ def test_a_teacher_with_token_types_reads_one_text(tmp_path):
     row = np.array(
         [ends.get(i, names.index(own.convert_ids_to_tokens(i)) if i not in ends else 0) for i in theirs]
     )
-    (found_LD,) = teachers._hidden(teacher, teacher.read([row]))
+    (found_LD,) = teacher.hidden(teacher.read([row]))
     with torch.no_grad():
         wanted_1LD = model(input_ids=torch.tensor([theirs]))[0]
     np.testing.assert_allclose(found_LD, wanted_1LD[0].numpy(), atol=2e-5)
@@ -359,14 +358,14 @@ def test_a_run_is_a_teacher_with_the_dictionary_and_tokenizer_of_its_data(tmp_pa
     dictionary = text / "corpus/dict.txt"
     path = tmp_path / "run/checkpoint_best.pt"
     teacher = opened(path, dictionary)
-    assert teacher.vectors == "texts"
+    assert teacher.ids is None
     symbols = ["<s>", "<pad>", "</s>", "<unk>", *load(str(dictionary)).names()]
     row = np.array([0, *(symbols.index(token) for token in ("▁livre", "▁roman") if token in symbols)])
     words = "".join(symbols[i] for i in row[1:]).replace("▁", " ").strip()
     assert words
     wanted = open_model(path).text_input.encode([words]).rows
     assert [ids.tolist() for ids in teacher.read([row])] == [ids.tolist() for ids in wanted]
-    assert opened(path, tmp_path / "own/dict.txt").vectors == "tokens"
+    assert opened(path, tmp_path / "own/dict.txt").ids is not None
 
     (tmp_path / "alone").mkdir()
     path = shutil.copy(path, tmp_path / "alone/model.pt")
@@ -394,77 +393,77 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, text):
     assert len(losses(tmp_path)) >= 2  # one validation after each epoch
 
 
-@pytest.mark.parametrize("of", [TOKENS, TEXTS])
-def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text, of):
-    """Complete shards are kept, and the result is that of an uninterrupted reading."""
-    write_teacher(tmp_path, text)
-    path = tmp_path / "converted/model.pt"
-    convert_back(tmp_path / "teacher", path)
-    task = task_of(text / "corpus")
-    teacher = opened(path, text / "corpus/dict.txt")
-    teacher = teacher if of == TOKENS else replace(teacher, ids=None)
-    monkeypatch.setattr(teachers, "SHARD_TOKENS", 200)
-    teachers.write_vectors(teacher, task, tmp_path / "whole", ["train", "valid"], {"of": "this"})
-    calls, original = [], teachers._write_shard
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Interrupts the writing of the second of the small shards; contains the names of those that begin."""
+    names, original = [], teachers._write_shard
 
-    def interrupted(*args):
-        calls.append(args[4])
-        if len(calls) == 3:
+    def write_shard(*args):
+        names.append(args[3].name)
+        if len(names) == 2:
             raise KeyboardInterrupt
         return original(*args)
 
-    monkeypatch.setattr(teachers, "_write_shard", interrupted)
+    monkeypatch.setattr(teachers, "SHARD_TOKENS", 200)
+    monkeypatch.setattr(teachers, "_write_shard", write_shard)
+    return names
+
+
+@pytest.fixture
+def vectors(tmp_path, text, interrupted):
+    """The folder of vectors whose reading was interrupted and resumed."""
+    write_teacher(tmp_path, text)
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    teacher, task = (
+        opened(tmp_path / "converted/model.pt", text / "corpus/dict.txt"),
+        task_of(text / "corpus"),
+    )
+
+    def write(name):
+        record = teachers.read_record(tmp_path / name, {"of": "this"})
+        teachers.write_vectors(teacher, task, tmp_path / name, ["train", "valid"], record)
+
     with pytest.raises(KeyboardInterrupt):
-        teachers.write_vectors(teacher, task, tmp_path / "parts", ["train", "valid"], {"of": "this"})
+        write("parts")
     assert not (tmp_path / "parts" / RECORD).is_file()
-    teachers.write_vectors(teacher, task, tmp_path / "parts", ["train", "valid"], {"of": "this"})
-    assert calls[:4] == ["train-00000", "train-00001", "train-00002", "train-00002"]
+    write("parts")
+    assert interrupted[:3] == ["train-00000.f16", "train-00001.f16", "train-00001.f16"]
+    write("whole")
+    return tmp_path / "parts"
+
+
+def test_vectors_are_resumed_after_an_interruption(vectors):
+    """Complete shards are kept, and the result is that of an uninterrupted reading."""
     for split in ("train", "valid"):
-        one, other = (TeacherVectors(tmp_path / name, split) for name in ("whole", "parts"))
+        one, other = (TeacherVectors(vectors.parent / name, split) for name in ("whole", "parts"))
         assert len(one) == len(other) > 1
-        assert all(np.array_equal(one[i], other[i]) for i in range(len(one)))
+        assert all(torch.equal(one[i], other[i]) for i in range(len(one)))
     with pytest.raises(teachers.UserError, match="another teacher or other text"):
-        teachers.write_vectors(teacher, task, tmp_path / "parts", ["train"], {"of": "other"})
-    record = json.loads((tmp_path / "parts" / RECORD).read_text(encoding="utf-8"))
-    teachers.check_vectors(tmp_path / "parts", record)
-    content = (tmp_path / "parts/train-00000.f16").read_bytes()
-    for name, wrong, named in [
-        ("train-00000.f16", content[:-2] + b"xx", "changed since the teacher wrote it"),
-        ("train-00001.sizes.npy", b"", "changed since the teacher wrote it"),
-        ("train-00001.sizes.npy", None, "no such file; delete"),
-    ]:
-        shutil.copytree(tmp_path / "parts", tmp_path / "wrong", dirs_exist_ok=True)
-        (tmp_path / "wrong" / name).unlink()
-        if wrong is not None:
-            (tmp_path / "wrong" / name).write_bytes(wrong)
-        with pytest.raises(teachers.UserError, match=f"{name}: {named}"):
-            teachers.check_vectors(tmp_path / "wrong", record)
-    (tmp_path / "parts/train-00000.f16").write_bytes(b"")
+        teachers.read_record(vectors, {"of": "other"})
+
+
+@pytest.mark.parametrize("name", ["train-00000.f16", "train-00001.sizes.npy"])
+def test_vectors_that_are_damaged_or_missing_are_errors(vectors, name):
+    for content, fact in ((b"other", "changed since the teacher wrote it"), (None, "no such file; delete")):
+        (vectors / name).unlink() if content is None else (vectors / name).write_bytes(content)
+        with pytest.raises(teachers.UserError, match=f"{name}: {fact}"):
+            teachers.read_record(vectors, {"of": "this"})
+    (vectors / "train-00000.f16").write_bytes(b"")
     with pytest.raises(teachers.UserError, match=r"train-00000\.f16: missing or truncated"):
-        TeacherVectors(tmp_path / "parts", "train")
+        TeacherVectors(vectors, "train")
 
 
 @pytest.mark.long
-def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text):
+def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text, interrupted):
     monkeypatch.chdir(tmp_path)
     write_teacher(tmp_path, text)
-    calls, original = [], teachers._write_shard
-
-    def interrupted(*args):
-        calls.append(args[4])
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(teachers, "SHARD_TOKENS", 200)
-    monkeypatch.setattr(teachers, "_write_shard", interrupted)
     words = ["pretrain", "--data", str(text / "corpus"), "--teacher", "teacher", "--out", "out"]
     words += ["--tokens", "2k", "--device", "cpu", "--", *STUDENT]
     assert experiments(words) == 130
     assert manifest.read(tmp_path / "out")["status"] == "interrupted"
     (tmp_path / "out/student.pt").write_bytes(b"of an earlier start, with another teacher")
     assert experiments(words) == 0
-    assert calls[:3] == ["train-00000", "train-00001", "train-00001"]
+    assert interrupted[:3] == ["train-00000.f16", "train-00001.f16", "train-00001.f16"]
     assert manifest.read(tmp_path / "out")["status"] == "finished"
 
 

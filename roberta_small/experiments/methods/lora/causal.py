@@ -36,7 +36,6 @@ from roberta_small.experiments.methods.lora.settings import (
     RESULTS,
     Hyperparameters,
     add_hyperparameters,
-    hyperparameters,
 )
 from roberta_small.experiments.methods.transformers.method import PACKAGES
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -128,7 +127,7 @@ class LoraCausal(Method):
             model=options.model,
             name=options.name or Path(options.model).resolve().name,
             seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
-            hyperparameters=hyperparameters(options),
+            hyperparameters=Hyperparameters.of(options),
             ask=None if options.ask is None else tuple(options.ask),
             new_tokens=options.new_tokens,
             merge=options.merge,
