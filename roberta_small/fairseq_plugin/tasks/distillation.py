@@ -164,7 +164,7 @@ class TeacherVectors(FairseqDataset):
         self.record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         self.width: int = self.record["width"]
         self.of: str = self.record["vectors"]
-        self.shards = []
+        self.shards, self._begin = [], []
         for shard in self.record["shards"][name]:
             file = folder / shard["file"]
             if not file.is_file() or file.stat().st_size != 2 * self.width * shard["vectors"]:
@@ -172,9 +172,8 @@ class TeacherVectors(FairseqDataset):
                     f"{file}: missing or truncated; delete {folder}, and the teacher reads the text again"
                 )
             self.shards.append(np.memmap(file, np.float16, "r", shape=(shard["vectors"], self.width)))
-        sizes = [np.load(folder / shard["sizes"]) for shard in self.record["shards"][name]]
-        self._first = np.cumsum([0, *map(len, sizes)])
-        self._begin = [np.cumsum([0, *found]) for found in sizes]
+            self._begin.append(np.cumsum([0, *np.load(folder / shard["sizes"])]))
+        self._first = np.cumsum([0, *(len(begin) - 1 for begin in self._begin)])
 
     def __len__(self) -> int:
         return int(self._first[-1])  # texts

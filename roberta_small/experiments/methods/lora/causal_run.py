@@ -47,13 +47,8 @@ from roberta_small.common.files import atomic_folder, atomic_write, read_json
 from roberta_small.common.run import TENSORBOARD
 from roberta_small.eval.network import find_device
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.lora.settings import (
-    ADAPTER,
-    MERGED,
-    RESULTS,
-    Hyperparameters,
-    add_hyperparameters,
-)
+from roberta_small.experiments.methods.lora import settings as lora
+from roberta_small.experiments.methods.lora.settings import ADAPTER, MERGED, RESULTS, Hyperparameters
 from roberta_small.experiments.methods.transformers.trainer import (
     RunLog,
     log_to_standard_output,
@@ -81,16 +76,16 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--save-dir", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--cpu", action="store_true")
-    add_hyperparameters(parser)
+    lora.add_hyperparameters(parser)
     args = parser.parse_args(words)
     log_to_standard_output()
-    run, own = args.save_dir, Hyperparameters.of(args)
-    (run / RESULTS).unlink(missing_ok=True)
+    own = Hyperparameters.of(args)
+    (args.save_dir / RESULTS).unlink(missing_ok=True)
     for name in (ADAPTER, MERGED):
-        shutil.rmtree(run / name, ignore_errors=True)
+        shutil.rmtree(args.save_dir / name, ignore_errors=True)
     base = Base.open(args.base, "cpu" if args.cpu else "cuda", own.precision)
-    results = train(base, own, args.seed, read_pairs(args.data), run)
-    atomic_write(run / RESULTS, json.dumps(results, indent=2) + "\n")
+    results = train(base, own, args.seed, read_pairs(args.data), args.save_dir)
+    atomic_write(args.save_dir / RESULTS, json.dumps(results, indent=2) + "\n")
 
 
 class Pair(NamedTuple):
@@ -226,13 +221,11 @@ class Base:
 
         `device` is one of `DEVICES`. Raises `UserError` as `load_tokenizer`.
         """
-        found, bits = find_device(device), {"4bit": 4, "bf16": 16, "fp32": 32}.get(precision, 32)
+        found = find_device(device)
         if precision == "auto" and found.type == "cuda":
-            if importlib.util.find_spec("bitsandbytes") is not None:
-                bits = 4
-            elif torch.cuda.is_bf16_supported(including_emulation=False):
-                bits = 16
-        return cls(folder, found, bits, load_tokenizer(folder))
+            bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+            precision = "4bit" if importlib.util.find_spec("bitsandbytes") else "bf16" if bf16 else "fp32"
+        return cls(folder, found, {"4bit": 4, "bf16": 16}.get(precision, 32), load_tokenizer(folder))
 
     def load(self) -> PreTrainedModel:
         """The model in evaluation mode on the device; raises `UserError` if it cannot be loaded."""
@@ -398,12 +391,12 @@ def merge(base: Base, run: Path) -> float:
     full = replace(base, bits=32)
     ids = base.tokenizer("<human>: ?", add_special_tokens=False)["input_ids"]
     model = adapters.reload(full.load(), run / ADAPTER)
-    wanted = logits(model, ids)
+    wanted_1LV = logits(model, ids)
     with atomic_folder(run / MERGED) as folder:
         model.merge_and_unload().save_pretrained(folder)
         base.tokenizer.save_pretrained(folder)
-        found = logits(replace(full, folder=folder).load(), ids)
-        return adapters.largest_difference(wanted, found, str(run / MERGED))
+        found_1LV = logits(replace(full, folder=folder).load(), ids)
+        return adapters.largest_difference(wanted_1LV, found_1LV, str(run / MERGED))
 
 
 if __name__ == "__main__":
