@@ -20,7 +20,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ SHARED = 0.95
 def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> None:
     """Write the teacher's vectors and the first student into the folder of a run, unless they are there."""
     settings, folder = sweep.settings, training.run.folder
-    data = shards_of(sweep.data)
+    start, data = training.run.checkpoint, shards_of(sweep.data)
     logging.getLogger("roberta_small").setLevel(logging.WARNING)
     words = [os.pathsep.join(map(str, data)), *training.flags, "--seed", str(settings.seed)]
     cfg = configuration(words, "fairseq-train")
@@ -82,39 +82,35 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
         "version": VERSION,
     }
     task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
-    known = _known(folder / vectors, identity)
+    record = read_record(folder / vectors, identity)
     # A student of an earlier start may have been made with other flags, or by another teacher.
     begins = newest_intact(folder) is None
-    needs_student = begins and training.run.checkpoint is None
-    complete = known is not None and (folder / vectors / RECORD).is_file()
-    if known is not None:
-        check_vectors(folder / vectors, known)
-    if complete and not needs_student:
+    if is_complete(record) and (start is not None or not begins):
         return
     check_text_weight(getattr(cfg.criterion, "text_weight", 0.0))
     # Errors of the student come before the teacher reads for hours.
     set_torch_seed(settings.seed)
     model = task.build_model(cfg.model)
-    if begins and (start := training.run.checkpoint) is not None:
+    if begins and start is not None:
         require_fit("--start", start, load_checkpoint(start, optimizer=False), model, task)
+    precision = record.get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
     path = Path(training.identity["teacher"]["path"])
-    precision = (known or {}).get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
     teacher = open_teacher(path, data[0] / "dict.txt", device, precision)
-    if not complete:
-        unit = "token" if teacher.vectors == TOKENS else "text"
+    if not is_complete(record):
+        unit = "text" if teacher.ids is None else "token"
         print(
-            f"the teacher reads the text once, resumable: a vector for every {unit}, {teacher.precision}",
-            flush=True,
+            f"the teacher reads the text once, resumable: a vector for every {unit}, {precision}", flush=True
         )
-    write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
-    if needs_student:
+        splits = ["train", *training.recipe.valid_subsets]
+        write_vectors(teacher, task, folder / vectors, splits, record)
+    if begins and start is None:
         initial_student(teacher, model, cfg, folder / student, settings.seed)
     if device.type == "cuda":  # the student is trained by another process
         del teacher
         torch.cuda.empty_cache()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Teacher:
     """A teacher, and how it reads the student's tokens."""
 
@@ -122,17 +118,41 @@ class Teacher:
     encoder: Any
     """In evaluation mode on its device."""
     device: torch.device
-    ids: NDArray[np.int64] | None
-    """(V,) the teacher's id of each token of the student; None if it reads decoded text."""
-    read: Callable[[list[NDArray[np.int64]]], list[NDArray[np.int64]]]
-    """Rows of the student's ids -> rows of the teacher's."""
     precision: str
     """Of its matrix products."""
+    symbols: list[str]
+    """Of the student."""
+    ids: NDArray[np.int64] | None = None
+    """(V,) the teacher's id of each token of the student; None if it reads decoded text."""
+    text: TextInput | None = None
+    """The teacher's tokenizer, if it reads decoded text."""
+    warned: bool = False
+    """That texts are too long."""
 
-    @property
-    def vectors(self) -> str:
-        """What has a vector."""
-        return TEXTS if self.ids is None else TOKENS
+    def read(self, rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Rows of the student's ids -> rows of the teacher's; unknown tokens of decoded text are left out."""
+        if self.ids is not None:
+            return [self.ids[row] for row in rows]
+        assert self.text is not None
+        tokens = [[self.symbols[i] for i in row.tolist() if i >= len(SPECIALS)] for row in rows]
+        found = self.text.encode(["".join(row).replace(WORD_START, " ").strip() for row in tokens])
+        cut = sum(length > len(row) for length, row in zip(found.lengths, found.rows, strict=True))
+        if cut and not self.warned:
+            self.warned = True
+            tqdm.write(
+                f"warning: {self.checkpoint.path}: reads {self.text.format.max_positions} tokens; {cut:,} of "
+                f"{len(rows):,} texts have more, and are cut for the teacher but not for the student; use a "
+                "smaller -- --tokens-per-sample",
+                file=sys.stderr,
+            )
+        return found.rows
+
+    @torch.inference_mode()
+    def hidden(self, rows: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """The last hidden states of each row of the teacher's ids, (L, D)."""
+        ids_BL = torch.from_numpy(pad(rows, PAD)).to(self.device)
+        features_BLD = self.encoder(ids_BL, features_only=True)[0].float().cpu().numpy()
+        return [features_LD[: len(row)] for features_LD, row in zip(features_BLD, rows, strict=True)]
 
 
 def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: str) -> Teacher:
@@ -142,71 +162,78 @@ def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: 
     read the text.
     """
     model = open_model(path)
-    checkpoint = model.checkpoint
-    network = build_encoder(checkpoint, device, precision)
+    network = build_encoder(model.checkpoint, device, precision)
     layers = network.encoder.sentence_encoder
     symbols = fairseq_dictionary.load(str(dictionary)).with_mask().symbols
+    teacher = Teacher(model.checkpoint, network, device, precision, symbols)
     try:
         theirs = fairseq_dictionary.load(str(model.dictionary)).with_mask().index
         # A left-to-right teacher has no <mask>, the last id.
         theirs = {name: i for name, i in theirs.items() if i < layers.embed_tokens.num_embeddings}
         known = [name in theirs for name in symbols[len(SPECIALS) :]]
-        shares_tokens = sum(known) >= SHARED * len(known)
-        text = None if shares_tokens else TextInput(model.encoder, model.input_format, pairs=False)
+        if sum(known) < SHARED * len(known):
+            text_format = replace(model.input_format, shorten=True)
+            teacher.text = TextInput(model.encoder, text_format, pairs=False)
     except UserError as error:
         reason = str(error).partition(";")[0]
         raise UserError(
             f"{path}: as a teacher, it needs its dictionary and tokenizer; put them beside it ({reason})"
         ) from None
-    if text is None:
-        ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
-        ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
+    if teacher.text is None:
+        teacher.ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
+        teacher.ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
         # Without a tokenizer, the teacher is a checkpoint of fairseq; the ends of CamemBERT are others.
         with contextlib.suppress(UserError):
             row = TextInput(model.encoder, model.input_format, pairs=False).encode([""]).rows[0]
-            ids[BOS], ids[EOS] = row[0], row[-1]
+            teacher.ids[BOS], teacher.ids[EOS] = row[0], row[-1]
         # Every sentence of a text ends in </s>, after which a pair's second text would begin.
         if hasattr(layers, "embed_second"):
             del layers.embed_second
-        return Teacher(checkpoint, network, device, ids, lambda rows: [ids[row] for row in rows], precision)
-    if not any(name.startswith(WORD_START) for name in symbols):
+    elif not any(name.startswith(WORD_START) for name in symbols):
         raise UserError(
             f"{dictionary}: not subword tokens of SentencePiece, from which the text could be restored; "
             "prepare the text with a SentencePiece model"
         )
-    reader, warned = replace(text, format=replace(text.format, shorten=True)), False
+    return teacher
 
-    def read(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        """Read decoded text with the teacher's tokenizer; unknown tokens are left out."""
-        nonlocal warned
-        tokens = [[symbols[i] for i in row.tolist() if i >= len(SPECIALS)] for row in rows]
-        found = reader.encode(["".join(row).replace(WORD_START, " ").strip() for row in tokens])
-        cut = sum(length > len(row) for length, row in zip(found.lengths, found.rows, strict=True))
-        if cut and not warned:
-            warned = True
-            tqdm.write(
-                f"warning: {checkpoint.path}: reads {reader.format.max_positions} tokens; {cut:,} of "
-                f"{len(rows):,} texts have more, and are cut for the teacher but not for the student; use a "
-                "smaller -- --tokens-per-sample",
-                file=sys.stderr,
-            )
-        return found.rows
 
-    return Teacher(checkpoint, network, device, None, read, precision)
+def read_record(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """The record of a folder's vectors, as in teacher.json; without `shards` if there are none.
+
+    `identity` is what the vectors depend on. Raises `UserError` for vectors of another teacher or text, and
+    for a file that is missing or has changed.
+    """
+    path = next((folder / name for name in (RECORD, PENDING) if (folder / name).is_file()), None)
+    if path is None:
+        return {"identity": identity}
+    record = read_object(path, "delete the folder, and the teacher reads the text again")
+    if record.get("identity") != identity:
+        raise UserError(
+            f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
+        )
+    remedy = f"delete {folder}, and the teacher reads the text again"
+    for shard in itertools.chain(*record["shards"].values()):
+        for key, digest in (("file", "sha256"), ("sizes", "sizes_sha256")):
+            file = folder / shard[key]
+            if not file.is_file():
+                raise UserError(f"{file}: no such file; {remedy}")
+            if sha256(file) != shard[digest]:
+                raise UserError(f"{file}: changed since the teacher wrote it, or corrupt; {remedy}")
+    return record
+
+
+def is_complete(record: dict[str, Any]) -> bool:
+    """Whether all vectors have been written."""
+    return "width" in record
 
 
 def write_vectors(
-    teacher: Teacher, task: DistillationTask, folder: Path, splits: list[str], identity: dict[str, Any]
+    teacher: Teacher, task: DistillationTask, folder: Path, splits: list[str], record: dict[str, Any]
 ) -> None:
-    """Write the vectors of the splits into `folder`, and teacher.json when they are complete.
+    """Write the vectors of the splits that a record of `read_record` lacks, and then teacher.json.
 
-    `identity` is what the vectors depend on. Raises `UserError` for a folder of another teacher or text, and
-    for text that is longer than the teacher's positions.
+    Raises `UserError` for text that is longer than the teacher's positions.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    record = _known(folder, identity) or {"identity": identity, "vectors": teacher.vectors, "shards": {}}
-    if (folder / RECORD).is_file():
-        return
     texts = {name: task.texts(split, place) for split in splits for name, place in task.parts(split)}
     longest = max(int(found.sizes.max()) for found in texts.values())
     if teacher.ids is not None and longest > teacher.checkpoint.positions:
@@ -214,31 +241,29 @@ def write_vectors(
             f"{teacher.checkpoint.path}: {teacher.checkpoint.positions} positions, but texts have up to "
             f"{longest} tokens; use -- --tokens-per-sample {teacher.checkpoint.positions}"
         )
-    record["precision"], before = teacher.precision, record.get("seconds", 0.0)
-    done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
+    folder.mkdir(parents=True, exist_ok=True)
+    vectors = TEXTS if teacher.ids is None else TOKENS
+    record = {"shards": {}} | record | {"vectors": vectors, "precision": teacher.precision}
     total = sum(int(found.sizes.sum()) for found in texts.values())
-    started, finished = time.monotonic(), 0
-    total -= sum(done) if not sys.stderr.isatty() else 0
-    with tqdm(
-        total=total, initial=sum(done), unit="token", unit_scale=True, desc="teacher", disable=None
-    ) as bar:
+    begun = done = sum(shard["tokens"] for shard in itertools.chain(*record["shards"].values()))
+    before, started = record.get("seconds", 0.0), time.monotonic()
+    with tqdm(total=total, initial=begun, unit="token", unit_scale=True, desc="teacher", disable=None) as bar:
         for name, found in texts.items():
             shards, ends = record["shards"].setdefault(name, []), np.cumsum(found.sizes)
             start = sum(shard["texts"] for shard in shards)
             while start < len(ends):
                 read = 0 if start == 0 else ends[start - 1]
                 stop = max(start + 1, int(np.searchsorted(ends, read + SHARD_TOKENS, side="right")))
-                file = f"{name}-{len(shards):05d}"
-                shards.append(_write_shard(teacher, found, range(start, stop), folder, file, bar))
-                start, elapsed = stop, time.monotonic() - started
+                file = folder / f"{name}-{len(shards):05d}.f16"
+                shards.append(_write_shard(teacher, found, range(start, stop), file, bar))
+                start, done, elapsed = stop, done + shards[-1]["tokens"], time.monotonic() - started
                 record["seconds"] = before + elapsed
                 atomic_write(folder / PENDING, json.dumps(record) + "\n")
                 if bar.disable:  # not a terminal
-                    finished += shards[-1]["tokens"]
-                    left = duration(elapsed * (total - finished) / finished)
+                    speed = (done - begun) / elapsed
                     print(
-                        f"teacher: {finished:,} of {total:,} tokens  {finished / elapsed:,.0f} tokens/s  "
-                        f"left {left}",
+                        f"teacher: {done:,} of {total:,} tokens  {speed:,.0f} tokens/s  "
+                        f"left {duration((total - done) / speed)}",
                         flush=True,
                     )
     record |= _moments(folder, record["shards"][next(iter(texts))])
@@ -246,72 +271,33 @@ def write_vectors(
     (folder / PENDING).unlink(missing_ok=True)
 
 
-def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """What is recorded of a folder's vectors, or None; raises `UserError` for another teacher or text."""
-    path = next((folder / name for name in (RECORD, PENDING) if (folder / name).is_file()), None)
-    if path is None:
-        return None
-    found = read_object(path, "delete the folder, and the teacher reads the text again")
-    if found.get("identity") != identity:
-        raise UserError(
-            f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
-        )
-    return found
-
-
-def check_vectors(folder: Path, record: dict[str, Any]) -> None:
-    """Raise `UserError` if a file of vectors is missing or differs from its record."""
-    remedy = f"delete {folder}, and the teacher reads the text again"
-    for shard in (shard for shards in record["shards"].values() for shard in shards):
-        file, sizes = folder / shard["file"], folder / shard["sizes"]
-        if missing := [path for path in (file, sizes) if not path.is_file()]:
-            raise UserError(f"{missing[0]}: no such file; {remedy}")
-        for path, digest in ((file, shard["sha256"]), (sizes, shard["sizes_sha256"])):
-            if sha256(path) != digest:
-                raise UserError(f"{path}: changed since the teacher wrote it, or corrupt; {remedy}")
-
-
 def _write_shard(
-    teacher: Teacher, texts: FairseqDataset, part: range, folder: Path, name: str, bar: tqdm
+    teacher: Teacher, texts: FairseqDataset, part: range, file: Path, bar: tqdm
 ) -> dict[str, Any]:
     """Compute the vectors of some texts and write them; returns what teacher.json records of them."""
     rows = [texts[i].numpy() for i in part]
-    theirs = teacher.read(rows)
-    sizes = np.array([len(row) if teacher.vectors == TOKENS else 1 for row in rows])
-    begin = np.cumsum([0, *sizes])
-    found: NDArray[np.float16] | None = None
-    tokens = sizes_of(teacher.device.type).teacher_tokens
-    for batch in batches(np.array([len(row) for row in theirs]), tokens):
-        hidden = _hidden(teacher, [theirs[i] for i in batch])
-        for index, vectors in zip(batch.tolist(), hidden, strict=True):
-            if found is None:
-                found = np.empty((int(begin[-1]), vectors.shape[1]), dtype=np.float16)
-            own = vectors if teacher.vectors == TOKENS else vectors.mean(0, keepdims=True)
-            found[begin[index] : begin[index + 1]] = own
+    theirs, vectors = teacher.read(rows), {}
+    for batch in batches(np.array(list(map(len, theirs))), sizes_of(teacher.device.type).teacher_tokens):
+        hidden = teacher.hidden([theirs[i] for i in batch])
+        for index, hidden_LD in zip(batch.tolist(), hidden, strict=True):
+            own = hidden_LD if teacher.text is None else hidden_LD.mean(0, keepdims=True)
+            vectors[index] = own.astype(np.float16)
         bar.update(sum(len(rows[i]) for i in batch.tolist()))
-    assert found is not None
-    file, sizes_file = folder / f"{name}.f16", folder / f"{name}.sizes.npy"
+    sizes, sizes_file = [len(vectors[index]) for index in range(len(rows))], file.with_suffix(".sizes.npy")
     with atomic_open(file, "wb") as stream:
-        stream.write(found.tobytes())
+        for index in range(len(rows)):
+            stream.write(vectors[index].tobytes())
     with atomic_open(sizes_file, "wb") as stream:
-        np.save(stream, sizes)
+        np.save(stream, np.array(sizes))
     return {
         "file": file.name,
         "sizes": sizes_file.name,
         "texts": len(rows),
         "tokens": sum(map(len, rows)),
-        "vectors": len(found),
+        "vectors": sum(sizes),
         "sha256": sha256(file),
         "sizes_sha256": sha256(sizes_file),
     }
-
-
-@torch.inference_mode()
-def _hidden(teacher: Teacher, rows: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
-    """The last hidden states of each row, (L, D)."""
-    ids_BL = torch.from_numpy(pad(rows, PAD)).to(teacher.device)
-    features_BLC = teacher.encoder(ids_BL, features_only=True)[0].float().cpu().numpy()
-    return [features_LC[: len(row)] for features_LC, row in zip(features_BLC, rows, strict=True)]
 
 
 def _moments(folder: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

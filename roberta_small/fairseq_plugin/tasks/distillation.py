@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.data import Dictionary, FairseqDataset, ListDataset, PrependTokenDataset, SortDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset, PrependTokenDataset, SortDataset, data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
@@ -110,7 +110,7 @@ class DistillationTask(FairseqTask):
             )
         with data_utils.numpy_seed(self.cfg.seed):
             order = np.random.permutation(len(texts))
-        found = examples_of(texts, self.dictionary.pad(), {"teacher": VectorDataset(vectors, texts.sizes)})
+        found = examples_of(texts, self.dictionary.pad(), {"teacher": vectors})
         key = order if self._is_train(split) else texts.sizes
         self.datasets[split] = SortDataset(found, sort_order=[key])
         return self.datasets[split]
@@ -131,35 +131,28 @@ class DistillationTask(FairseqTask):
         return TeacherVectors(Path(self.cfg.teacher_vectors), name)
 
 
-class Computed(ListDataset):
-    """A list whose items are computed. `ListDataset` would ask the list, and iterate over it."""
-
-    can_reuse_epoch_itr_across_epochs = True
-    ordered_indices = FairseqDataset.ordered_indices
-
-    def __iter__(self) -> Any:
-        return map(self.__getitem__, range(len(self)))
-
-
-class TextBlocks(Computed):
+class TextBlocks(FairseqDataset):
     """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
 
     def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
         sentences = load_split(data, ".", split, dictionary)
         path = Path(data) / f"{split}.bin"
-        self.tokens = np.memmap(path, sentences._index.dtype, "r")
-        bounds = np.array(list(text_blocks(np.asarray(sentences.sizes).tolist(), longest)), dtype=np.int64)
-        if not len(bounds):
+        self._tokens = np.memmap(path, sentences._index.dtype, "r")
+        self._bounds = np.array(list(text_blocks(np.asarray(sentences.sizes).tolist(), longest)), np.int64)
+        if not len(self._bounds):
             raise UserError(f"{path}: no text")
-        super().__init__(bounds, bounds[:, 1] - bounds[:, 0])
+        self.sizes = self._bounds[:, 1] - self._bounds[:, 0]
+
+    def __len__(self) -> int:
+        return len(self._bounds)
 
     def __getitem__(self, index: int) -> Tensor:
-        begin, end = self.dataset[index]
-        return torch.from_numpy(self.tokens[begin:end].astype(np.int64))
+        begin, end = self._bounds[index]
+        return torch.from_numpy(self._tokens[begin:end].astype(np.int64))
 
 
-class TeacherVectors:
-    """The vectors of a part of a split, fp16 in memory-mapped shards."""
+class TeacherVectors(FairseqDataset):
+    """The vectors of each text of a part of a split, fp16 (L, D) or (1, D)."""
 
     def __init__(self, folder: Path, name: str) -> None:
         """Open the shards; raises `UserError` if one is missing or has another size than recorded."""
@@ -171,7 +164,7 @@ class TeacherVectors:
         self.record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         self.width: int = self.record["width"]
         self.of: str = self.record["vectors"]
-        self.shards = []
+        self.shards, self._begin = [], []
         for shard in self.record["shards"][name]:
             file = folder / shard["file"]
             if not file.is_file() or file.stat().st_size != 2 * self.width * shard["vectors"]:
@@ -179,28 +172,19 @@ class TeacherVectors:
                     f"{file}: missing or truncated; delete {folder}, and the teacher reads the text again"
                 )
             self.shards.append(np.memmap(file, np.float16, "r", shape=(shard["vectors"], self.width)))
-        sizes = [np.load(folder / shard["sizes"]) for shard in self.record["shards"][name]]
-        self._first = np.cumsum([0, *map(len, sizes)])
-        self._begin = [np.cumsum([0, *found]) for found in sizes]
+            self._begin.append(np.cumsum([0, *np.load(folder / shard["sizes"])]))
+        self._first = np.cumsum([0, *(len(begin) - 1 for begin in self._begin)])
 
     def __len__(self) -> int:
         return int(self._first[-1])  # texts
 
-    def __getitem__(self, index: int) -> np.ndarray:
-        """The vectors of a text: fp16 (L, D), or (1, D)."""
+    def __getitem__(self, index: int) -> Tensor:
         shard = int(np.searchsorted(self._first, index, side="right")) - 1
         begin, at = self._begin[shard], index - self._first[shard]
-        return self.shards[shard][begin[at] : begin[at + 1]]
-
-
-class VectorDataset(Computed):
-    """`TeacherVectors` as tensors; a batch is their concatenation, fp16 (N, D)."""
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(np.array(self.dataset[index]))
+        return torch.from_numpy(np.array(self.shards[shard][begin[at] : begin[at + 1]]))
 
     def collater(self, samples: list[Tensor]) -> Tensor:
-        """(N, D)."""
+        """Their concatenation, fp16 (N, D)."""
         return torch.cat(samples)
 
 

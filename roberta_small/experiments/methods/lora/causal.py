@@ -30,14 +30,8 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256, shown_path
 from roberta_small.experiments.inputs.files import fingerprint_data, require_writable
 from roberta_small.experiments.methods import Command, Method
-from roberta_small.experiments.methods.lora.settings import (
-    ADAPTER,
-    MERGED,
-    RESULTS,
-    Hyperparameters,
-    add_hyperparameters,
-    hyperparameters,
-)
+from roberta_small.experiments.methods.lora import settings as lora
+from roberta_small.experiments.methods.lora.settings import ADAPTER, MERGED, RESULTS, Hyperparameters
 from roberta_small.experiments.methods.transformers.method import PACKAGES
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import MAX_SEED, Settings, add_execution, execution
@@ -104,7 +98,7 @@ class LoraCausal(Method):
             help="name of the base model, used as init in run folders and tables (default: from --model)",
         )
         parser.add_setting("seed", "1", "random seed")
-        add_hyperparameters(parser)
+        lora.add_hyperparameters(parser)
         group = parser.add_argument_group("output")
         group.add_argument(
             "--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out questions)"
@@ -128,7 +122,7 @@ class LoraCausal(Method):
             model=options.model,
             name=options.name or Path(options.model).resolve().name,
             seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
-            hyperparameters=hyperparameters(options),
+            hyperparameters=Hyperparameters.of(options),
             ask=None if options.ask is None else tuple(options.ask),
             new_tokens=options.new_tokens,
             merge=options.merge,

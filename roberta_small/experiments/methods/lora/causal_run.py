@@ -17,14 +17,14 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from huggingface_hub import snapshot_download
-from peft import PeftModel, TaskType, prepare_model_for_kbit_training
+from peft import TaskType, prepare_model_for_kbit_training
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -43,18 +43,12 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common.errors import UserError, report_errors
-from roberta_small.common.files import atomic_folder, atomic_write
+from roberta_small.common.files import atomic_folder, atomic_write, read_json
 from roberta_small.common.run import TENSORBOARD
 from roberta_small.eval.network import find_device
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.lora.settings import (
-    ADAPTER,
-    MERGED,
-    RESULTS,
-    Hyperparameters,
-    add_hyperparameters,
-    hyperparameters,
-)
+from roberta_small.experiments.methods.lora import settings as lora
+from roberta_small.experiments.methods.lora.settings import ADAPTER, MERGED, RESULTS, Hyperparameters
 from roberta_small.experiments.methods.transformers.trainer import (
     RunLog,
     log_to_standard_output,
@@ -82,16 +76,16 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--save-dir", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--cpu", action="store_true")
-    add_hyperparameters(parser)
+    lora.add_hyperparameters(parser)
     args = parser.parse_args(words)
     log_to_standard_output()
-    run, own = args.save_dir, hyperparameters(args)
-    (run / RESULTS).unlink(missing_ok=True)
+    own = Hyperparameters.of(args)
+    (args.save_dir / RESULTS).unlink(missing_ok=True)
     for name in (ADAPTER, MERGED):
-        shutil.rmtree(run / name, ignore_errors=True)
+        shutil.rmtree(args.save_dir / name, ignore_errors=True)
     base = Base.open(args.base, "cpu" if args.cpu else "cuda", own.precision)
-    results = train(base, own, args.seed, read_pairs(args.data), run)
-    atomic_write(run / RESULTS, json.dumps(results, indent=2) + "\n")
+    results = train(base, own, args.seed, read_pairs(args.data), args.save_dir)
+    atomic_write(args.save_dir / RESULTS, json.dumps(results, indent=2) + "\n")
 
 
 class Pair(NamedTuple):
@@ -103,10 +97,7 @@ class Pair(NamedTuple):
 
 def read_pairs(path: Path) -> list[Pair]:
     """All pairs of a JSON file, in order; raises `UserError` naming file and entry for a malformed one."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON in UTF-8 ({error}); correct the file") from None
+    content = read_json(path, "correct the file")
     entries = content.get("questions") if isinstance(content, dict) else content
     if not isinstance(entries, list) or not entries:
         raise UserError(
@@ -114,12 +105,9 @@ def read_pairs(path: Path) -> list[Pair]:
         )
     pairs = []
     for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, dict):
-            raise UserError(
-                f"{path}, entry {number}: not an object with 'question' and 'answer'; correct or remove it"
-            )
         for key in Pair._fields:
-            if not isinstance(entry.get(key), str) or not entry[key].strip():
+            value = entry.get(key) if isinstance(entry, dict) else None
+            if not isinstance(value, str) or not value.strip():
                 raise UserError(
                     f"{path}, entry {number}: '{key}' is missing, empty or not a string; correct or remove "
                     "the entry"
@@ -141,7 +129,7 @@ def split(pairs: Sequence[Pair], seed: int) -> tuple[list[Pair], list[Pair]]:
 
 def prompt(question: str) -> str:
     """The text from which the model generates the answer to a question."""
-    return f"<human>: {question.strip()}  \n <assistant>:"
+    return f"<human>: {question}  \n <assistant>:"
 
 
 def encode_pairs(
@@ -214,7 +202,7 @@ def check(folder: Path, own: Hyperparameters, pairs: Sequence[Pair]) -> None:
     encode_pairs(pairs, load_tokenizer(folder), max_length=own.max_length, answer_only=False)
     with _readable(folder, "not a causal language model"), torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
-    adapters.check_targets(model, own.lora)
+    adapters.check_targets(model, own)
 
 
 @dataclass(frozen=True)
@@ -233,13 +221,11 @@ class Base:
 
         `device` is one of `DEVICES`. Raises `UserError` as `load_tokenizer`.
         """
-        found, bits = find_device(device), {"4bit": 4, "bf16": 16, "fp32": 32}.get(precision, 32)
+        found = find_device(device)
         if precision == "auto" and found.type == "cuda":
-            if importlib.util.find_spec("bitsandbytes") is not None:
-                bits = 4
-            elif torch.cuda.is_bf16_supported(including_emulation=False):
-                bits = 16
-        return cls(folder, found, bits, load_tokenizer(folder))
+            bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+            precision = "4bit" if importlib.util.find_spec("bitsandbytes") else "bf16" if bf16 else "fp32"
+        return cls(folder, found, {"4bit": 4, "bf16": 16}.get(precision, 32), load_tokenizer(folder))
 
     def load(self) -> PreTrainedModel:
         """The model in evaluation mode on the device; raises `UserError` if it cannot be loaded."""
@@ -264,7 +250,11 @@ class Base:
 
 
 def train(base: Base, own: Hyperparameters, seed: int, pairs: Sequence[Pair], run: Path) -> dict[str, Any]:
-    """Train, write adapter/ and tensorboard/ below `run`, and return the content of results.json."""
+    """Train, write adapter/ and tensorboard/ below `run`, and return the content of results.json.
+
+    Warm-up, cosine decay and AdamW (paged 8-bit for a 4-bit base on a GPU); losses are logged in bits a
+    token.
+    """
     train_pairs, valid_pairs = split(pairs, seed)
     set_seed(seed)
     items = encode_pairs(train_pairs, base.tokenizer, max_length=own.max_length, answer_only=own.answer_only)
@@ -273,39 +263,14 @@ def train(base: Base, own: Hyperparameters, seed: int, pairs: Sequence[Pair], ru
     loaded = base.load()
     if base.bits == 4:
         loaded = prepare_model_for_kbit_training(loaded)
-    model = adapters.add_adapters(loaded, own.lora, TaskType.CAUSAL_LM)
-    parameters = adapters.count(model)
-    log = RunLog(run / TENSORBOARD)
-    perplexity: dict[str, float] = {}
-    # B is initialized to zero, so the model with untrained adapters equals the base.
-    for when, step in (("before", 0), ("after", own.steps)):
-        if step:
-            fit(model, base, own, seed, items, log)
+    model = adapters.add_adapters(loaded, own, TaskType.CAUSAL_LM)
+    parameters, log = adapters.count(model), RunLog(run / TENSORBOARD)
+
+    def perplexity(step: int) -> float:
         bits = bits_per_token(model, valid_items)
-        perplexity[when] = 2**bits
         log.write("valid", {"loss": bits, "ppl": 2**bits}, step=step, epoch=1)
-    log.close()
-    peak = peak_memory_bytes(base.device)  # before the check, which loads the base a second time
-    adapters.save(model, run / ADAPTER)
-    ids, reloaded = valid_items[0]["input_ids"], adapters.reload(base.load(), run / ADAPTER)
-    what = f"{run / ADAPTER} reloaded"
-    difference = adapters.largest_difference(logits(model, ids), logits(reloaded, ids), what, bits=base.bits)
-    return {
-        **parameters,
-        "base_bits": base.bits,
-        "precision": "fp32" if base.bits == 32 else "bf16",
-        "train_pairs": len(train_pairs),
-        "valid_pairs": len(valid_pairs),
-        "perplexity": perplexity,
-        "reloaded_difference": difference,
-        "peak_memory_bytes": peak,
-    }
+        return 2**bits
 
-
-def fit(
-    model: PeftModel, base: Base, own: Hyperparameters, seed: int, items: list[Item], log: RunLog
-) -> None:
-    """Train with warm-up, cosine decay and AdamW (paged 8-bit for a 4-bit base); logs bits per token."""
     arguments = TrainingArguments(
         output_dir="unused",  # nothing is saved
         max_steps=own.steps,
@@ -325,6 +290,7 @@ def fit(
         remove_unused_columns=False,
     )
     on_one_device(arguments)
+    before = perplexity(0)  # that of the base, because B is initialized to zero
     model.config.use_cache = False
     trainer = Trainer(
         model=model,
@@ -337,6 +303,23 @@ def fit(
     loss = trainer.train().training_loss
     model.config.use_cache = True
     log.write("train", {"loss": loss / math.log(2)}, step=own.steps, epoch=1, done=1.0)
+    after = perplexity(own.steps)
+    log.close()
+    peak = peak_memory_bytes(base.device)  # before the check, which loads the base a second time
+    adapters.save(model, run / ADAPTER)
+    ids, reloaded = valid_items[0]["input_ids"], adapters.reload(base.load(), run / ADAPTER)
+    what = f"{run / ADAPTER} reloaded"
+    difference = adapters.largest_difference(logits(model, ids), logits(reloaded, ids), what, bits=base.bits)
+    return {
+        **parameters,
+        "base_bits": base.bits,
+        "precision": "fp32" if base.bits == 32 else "bf16",
+        "train_pairs": len(train_pairs),
+        "valid_pairs": len(valid_pairs),
+        "perplexity": {"before": before, "after": after},
+        "reloaded_difference": difference,
+        "peak_memory_bytes": peak,
+    }
 
 
 @dataclass
@@ -376,28 +359,27 @@ def answer(
     base: Base, run: Path, questions: Sequence[str], new_tokens: int, seed: int
 ) -> list[dict[str, str]]:
     """Each `question` with its sampled answers `before`, of the base, and `after`, of a run's adapter."""
-    rows = [{"question": question} for question in questions]
-    model: PreTrainedModel | PeftModel = base.load()
-    for when in ("before", "after"):
-        if when == "after":
-            model = adapters.reload(cast("PreTrainedModel", model), run / ADAPTER)
-        # Models inherit or delegate to `GenerationMixin.generate`, which neither of their classes declares.
-        generate = cast("Callable[..., torch.Tensor]", model.generate)
-        for number, row in enumerate(rows):
-            inputs = base.tokenizer(prompt(row["question"]), add_special_tokens=False, return_tensors="pt")
-            ids_1L = inputs["input_ids"].to(base.device)
-            with torch.inference_mode(), torch.random.fork_rng():
+    model, tokenizer = adapters.reload(base.load(), run / ADAPTER), base.tokenizer
+    # Delegates to `GenerationMixin.generate`, which its class does not declare.
+    generate = cast("Callable[..., torch.Tensor]", model.generate)
+    rows = []
+    for number, question in enumerate(questions):
+        row = {"question": question}
+        inputs = tokenizer(prompt(question.strip()), add_special_tokens=False, return_tensors="pt")
+        for when, adapted in (("before", model.disable_adapter()), ("after", nullcontext())):
+            with adapted, torch.inference_mode(), torch.random.fork_rng():
                 torch.manual_seed(seed + number)
                 found_1L = generate(
-                    input_ids=ids_1L,
-                    attention_mask=torch.ones_like(ids_1L),
+                    input_ids=inputs["input_ids"].to(base.device),
+                    attention_mask=inputs["attention_mask"].to(base.device),
                     max_new_tokens=new_tokens,
+                    pad_token_id=tokenizer.pad_token_id,
+                    eos_token_id=tokenizer.eos_token_id,
                     **SAMPLING,
-                    pad_token_id=base.tokenizer.pad_token_id,
-                    eos_token_id=base.tokenizer.eos_token_id,
                 )
-            new_L = found_1L[0, ids_1L.shape[1] :]
-            row[when] = str(base.tokenizer.decode(new_L, skip_special_tokens=True)).strip()
+            new_L = found_1L[0, inputs["input_ids"].shape[1] :]
+            row[when] = str(tokenizer.decode(new_L, skip_special_tokens=True)).strip()
+        rows.append(row)
     return rows
 
 
@@ -409,12 +391,12 @@ def merge(base: Base, run: Path) -> float:
     full = replace(base, bits=32)
     ids = base.tokenizer("<human>: ?", add_special_tokens=False)["input_ids"]
     model = adapters.reload(full.load(), run / ADAPTER)
-    wanted = logits(model, ids)
+    wanted_1LV = logits(model, ids)
     with atomic_folder(run / MERGED) as folder:
         model.merge_and_unload().save_pretrained(folder)
         base.tokenizer.save_pretrained(folder)
-        found = logits(replace(full, folder=folder).load(), ids)
-        return adapters.largest_difference(wanted, found, str(run / MERGED))
+        found_1LV = logits(replace(full, folder=folder).load(), ids)
+        return adapters.largest_difference(wanted_1LV, found_1LV, str(run / MERGED))
 
 
 if __name__ == "__main__":

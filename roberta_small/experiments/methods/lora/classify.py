@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common.cli import SettingsParser
-from roberta_small.experiments.methods.lora.settings import CLASSIFIER, MERGED, add_lora, lora_settings
+from roberta_small.experiments.methods.lora.settings import CLASSIFIER, MERGED, LoraSettings, add_lora
 from roberta_small.experiments.methods.transformers.method import Transformers, TransformersSettings
 from roberta_small.experiments.sweep import Sweep
 
@@ -57,7 +57,7 @@ class Lora(Transformers):
 
     def settings(self, options: argparse.Namespace) -> TransformersSettings:
         """The settings of the sweep and of the adapters."""
-        return replace(super().settings(options), lora=lora_settings(options), merge=options.merge)
+        return replace(super().settings(options), lora=LoraSettings.of(options), merge=options.merge)
 
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
         """With --merge, write `merged/`."""

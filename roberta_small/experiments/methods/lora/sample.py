@@ -17,8 +17,6 @@ from transformers import BloomConfig, BloomForCausalLM, PreTrainedTokenizerFast
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_write
 
-SPECIALS = ("<unk>", "<s>", "</s>", "<pad>")
-
 THINGS = {
     "novels": ("three weeks", "ten", "on the ground floor"),
     "comics": ("two weeks", "twenty", "beside the stairs"),
@@ -57,11 +55,9 @@ def write(destdir: Path, updates: int = 150) -> None:
     pairs = sample_pairs()
     bpe = ByteLevelBPETokenizer()  # as that of BLOOM
     texts = [text for pair in pairs for text in pair.values()]
-    bpe.train_from_iterator(texts, vocab_size=400, special_tokens=list(SPECIALS), show_progress=False)
-    unk, bos, eos, pad = SPECIALS
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe._tokenizer, unk_token=unk, bos_token=bos, eos_token=eos, pad_token=pad
-    )
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    bpe.train_from_iterator(texts, vocab_size=400, special_tokens=[*special.values()], show_progress=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special)
     config = BloomConfig(
         vocab_size=len(tokenizer), hidden_size=64, n_layer=2, n_head=4,
         bos_token_id=1, eos_token_id=2, pad_token_id=3,

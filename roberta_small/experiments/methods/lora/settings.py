@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 from roberta_small.common.cli import fraction, positive, positive_number
 
@@ -15,21 +16,42 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """Settings of `peft.LoraConfig`; biases are not trained."""
+    """Settings of `peft.LoraConfig`; biases are not trained. The fields are the options of the same names."""
 
     rank: int
     alpha: float
     dropout: float
     target_modules: tuple[str, ...]
 
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Self:
+        """The settings from parsed options."""
+        values = {field.name: getattr(options, field.name) for field in fields(cls)}
+        return cls(**values | {"target_modules": tuple(values["target_modules"])})
+
     def words(self) -> list[str]:
-        """The settings as flags, for a manifest."""
-        return [
-            *("--rank", str(self.rank)),
-            *("--alpha", f"{self.alpha:g}"),
-            *("--dropout", f"{self.dropout:g}"),
-            *("--target-modules", *self.target_modules),
-        ]
+        """The settings as options, for a manifest and for the process of a run."""
+        words = []
+        for name, value in vars(self).items():
+            if value is False:
+                continue
+            words.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                values = value if isinstance(value, tuple) else (value,)
+                words += [f"{each:g}" if isinstance(each, float) else str(each) for each in values]
+        return words
+
+
+@dataclass(frozen=True)
+class Hyperparameters(LoraSettings):
+    """What determines a run of `lora-causal`, with its data, base and seed."""
+
+    steps: int
+    batch_size: int
+    lr: float
+    max_length: int
+    answer_only: bool
+    precision: str
 
 
 CLASSIFIER = LoraSettings(rank=8, alpha=16, dropout=0.1, target_modules=("query", "value"))
@@ -59,33 +81,6 @@ def add_lora(parser: argparse.ArgumentParser, defaults: LoraSettings) -> None:
     )  # fmt: skip
 
 
-def lora_settings(args: argparse.Namespace) -> LoraSettings:
-    """The settings from the options of `add_lora`."""
-    return LoraSettings(args.rank, args.alpha, args.dropout, tuple(args.target_modules))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hyperparameters:
-    """What determines a run of `lora-causal`, with its data, base and seed; the options of the same names."""
-
-    lora: LoraSettings
-    steps: int
-    batch_size: int
-    lr: float
-    max_length: int
-    answer_only: bool
-    precision: str
-
-    def words(self) -> list[str]:
-        """The options of `add_hyperparameters`."""
-        return [
-            *self.lora.words(),
-            *("--steps", str(self.steps), "--batch-size", str(self.batch_size), "--lr", f"{self.lr:g}"),
-            *("--max-length", str(self.max_length), *(["--answer-only"] if self.answer_only else [])),
-            *("--precision", self.precision),
-        ]
-
-
 def add_hyperparameters(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Hyperparameters`."""
     add_lora(parser, CAUSAL)
@@ -103,9 +98,3 @@ def add_hyperparameters(parser: argparse.ArgumentParser) -> None:
         help="precision of the base model (auto: on a GPU 4 bits with bitsandbytes, else bf16; on a CPU "
         "fp32)",
     )  # fmt: skip
-
-
-def hyperparameters(options: argparse.Namespace) -> Hyperparameters:
-    """The values of `add_hyperparameters`."""
-    names = ("steps", "batch_size", "lr", "max_length", "answer_only", "precision")
-    return Hyperparameters(lora=lora_settings(options), **{name: getattr(options, name) for name in names})

@@ -39,14 +39,7 @@ from roberta_small.common.families import FAMILIES
 from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import TOLERANCE
-from roberta_small.experiments.methods.lora.settings import (
-    ADAPTER,
-    BASE,
-    CLASSIFIER,
-    LoraSettings,
-    add_lora,
-    lora_settings,
-)
+from roberta_small.experiments.methods.lora.settings import ADAPTER, BASE, CLASSIFIER, LoraSettings, add_lora
 from roberta_small.experiments.methods.transformers.method import CHECKPOINTS, MEASURED, last_checkpoint
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters, parse
 from roberta_small.experiments.methods.transformers.trainer import (
@@ -118,7 +111,7 @@ def main(words: list[str] | None = None) -> None:
 
     base = initial_model(recipe, task, args.restore_file, args.seed)
     set_seed(args.seed)
-    model = with_adapters(base, lora_settings(args), run) if args.lora else base
+    model = with_adapters(base, LoraSettings.of(args), run) if args.lora else base
     parameters = adapters.count(model)
     best = run / (ADAPTER if args.lora else MODEL)
     trainer = ClassifierTrainer(

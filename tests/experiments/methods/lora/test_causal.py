@@ -43,6 +43,9 @@ def test_manifest_results_and_tensorboard_describe_the_run(trained):
     assert content["trainable_parameters"] == 2 * 16 * (64 + 3 * 64)
     assert content["precision"] == "fp32"
     assert "--answer-only" in content["recipe_flags"]
+    adapter = json.loads((trained / "adapter/adapter_config.json").read_text())
+    assert [adapter[name] for name in ("r", "lora_alpha", "lora_dropout")] == [16, 32, 0.05]
+    assert len(list((trained / "adapter").iterdir())) == 2
     # Constants, which are recorded as those options of version 1.
     fixed = {"--accumulation": ("4",), "--warmup-share": ("0.05",), "--valid-share": ("0.1",)}
     recorded = flags_of(content["recipe_flags"])
