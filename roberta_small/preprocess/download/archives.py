@@ -98,36 +98,23 @@ NLI = ("entailment", "neutral", "contradiction")
 ENTAILMENT = ("entailment", "not_entailment")
 FLUE = (
     Table(
-        "paws-x",
-        PAWSX_ARCHIVE,
+        "paws-x", PAWSX_ARCHIVE,
         {
-            "x-final/fr/translated_train.tsv": "train",
-            "x-final/fr/dev_2k.tsv": "valid",
+            "x-final/fr/translated_train.tsv": "train", "x-final/fr/dev_2k.tsv": "valid",
             "x-final/fr/test_2k.tsv": "test",
         },
-        {"sentence1": "sentence1", "sentence2": "sentence2"},
-        "label",
-        BINARY,
+        {name: name for name in PAIR}, "label", BINARY,
     ),
     Table(
-        "xnli",
-        XNLI_TRAIN_ARCHIVE,
-        {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "train"},
-        {"premise": "premise", "hypothesis": "hypo"},
-        "label",
-        NLI,
+        "xnli", XNLI_TRAIN_ARCHIVE, {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "train"},
+        {"premise": "premise", "hypothesis": "hypo"}, "label", NLI,
         renamed={"contradictory": "contradiction"},
     ),
     Table(
-        "xnli",
-        XNLI_ARCHIVE,
-        {"XNLI-1.0/xnli.dev.tsv": "valid", "XNLI-1.0/xnli.test.tsv": "test"},
-        {"premise": "sentence1", "hypothesis": "sentence2"},
-        "gold_label",
-        NLI,
-        only=("language", "fr"),
+        "xnli", XNLI_ARCHIVE, {"XNLI-1.0/xnli.dev.tsv": "valid", "XNLI-1.0/xnli.test.tsv": "test"},
+        {"premise": "sentence1", "hypothesis": "sentence2"}, "gold_label", NLI, only=("language", "fr"),
     ),
-)
+)  # fmt: skip
 GLUE = (
     _glue("CoLA", "CoLA.zip", ("sentence",), "label", BINARY, ("source", "label", "mark", "sentence")),
     _glue("SST-2", "SST-2.zip", ("sentence",), "label", BINARY),
@@ -207,11 +194,8 @@ def unpack_allocine(destdir: Path) -> None:
 
 def unpack_flue(destdir: Path) -> None:
     """Write `TASK/SPLIT.jsonl` below `destdir`, from the archives in it; raises `UserError` as `unpack`."""
-    members = {
-        CLS_MEMBER.format(category=category, split=split): f"cls-{category}/{split}.jsonl"
-        for category in CATEGORIES
-        for split in ("train", "test")
-    }
+    parts = [(category, split) for category in CATEGORIES for split in ("train", "test")]
+    members = {CLS_MEMBER.format(category=c, split=s): f"cls-{c}/{s}.jsonl" for c, s in parts}
 
     def write(stream: IO[bytes], name: str, path: str) -> None:
         place = f"{destdir / CLS_ARCHIVE}: {name}"
