@@ -26,12 +26,7 @@ from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import EOS
 from roberta_small.preprocess.indexed import distribute, open_writer
 from roberta_small.preprocess.label_cells import label_lines
-from roberta_small.preprocess.labels import (
-    check_line_counts,
-    class_counts,
-    class_names,
-    classes_in,
-)
+from roberta_small.preprocess.labels import check_line_counts, class_counts, class_names, classes_in
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 
 

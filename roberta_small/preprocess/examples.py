@@ -134,10 +134,8 @@ class Options(TokenizerOptions):
             if Path(path).is_dir():
                 raise UserError(f"{flag}{path}: is a folder; specify a file")
             if not Path(path).is_file():
-                remedy = (
-                    "use a file, a number of examples or a fraction such as 0.1" if flag else "check the path"
-                )
-                raise UserError(f"{flag}{path}: no such file; {remedy}")
+                other = "use a file, a number of examples or a fraction such as 0.1"
+                raise UserError(f"{flag}{path}: no such file; {other if flag else 'check the path'}")
             identity = Path(path).stat().st_dev, Path(path).stat().st_ino
             if identity in seen:
                 raise UserError(

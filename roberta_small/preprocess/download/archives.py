@@ -217,13 +217,9 @@ def unpack_glue(destdir: Path) -> None:
     def is_dev(row: Row) -> bool:
         return tuple(row.get(name, "") for name in MRPC_IDS) in dev
 
-    chosen: dict[str, tuple[str, Callable[[Row], bool]]] = {
-        "train": (MRPC_TRAIN, lambda row: not is_dev(row)),
-        "valid": (MRPC_TRAIN, is_dev),
-        "test": (MRPC_TEST, lambda row: True),
-    }
-    for split, (name, keep) in chosen.items():
-        path = destdir / name
+    for split in ("train", "valid", "test"):
+        path = destdir / (MRPC_TEST if split == "test" else MRPC_TRAIN)
+        keep = is_dev if split == "valid" else lambda row: not is_dev(row)
         with path.open("rb") as stream:
             rows = examples(stream, str(path), MRPC, hidden=split == "test", keep=keep)
             write_json_lines(destdir / MRPC.folder / f"{split}.jsonl", rows, str(path))
@@ -248,7 +244,7 @@ def examples(
 ) -> Iterator[Row | None]:
     """The examples of a table, None for a row that is left out; errors name `place` and the line.
 
-    `hidden`: the rows have no label and get an index. `keep` chooses among the rows.
+    `hidden`: the rows have no label and get an index. `keep` chooses among the others.
     """
     columns = () if hidden else table.header
     needed = [*table.texts.values(), *([] if hidden else [table.label])]

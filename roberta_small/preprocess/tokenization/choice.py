@@ -41,8 +41,14 @@ MODEL_CONFIG = "config.json"
 """Of a model; it implies the class of the tokenizer if there is no tokenizer_config.json."""
 VOCABULARIES = ("vocab.txt", "spiece.model", "spm.model")
 """Files of a Transformers tokenizer if `MODEL_CONFIG` is beside them; other programs use these names, too."""
-FURTHER_FILES = (*VOCABULARIES, MODEL, "merges.txt", "bpe.codes")
-FURTHER_FILES += ("added_tokens.json", "special_tokens_map.json")
+FURTHER_FILES = (
+    *VOCABULARIES,
+    MODEL,
+    "merges.txt",
+    "bpe.codes",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
 """Files that also decide the ids of a Transformers tokenizer."""
 PAIR_CLASSES = ("BartphoTokenizer", "PieceTokenizer")
 """Classes of Transformers tokenizers whose files are a SentencePiece model and a fairseq dict.txt."""
