@@ -17,10 +17,9 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,21 +30,10 @@ from roberta_small.preprocess.dictionary import UNK
 from roberta_small.preprocess.labels import INVISIBLE
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 
+if TYPE_CHECKING:
+    from roberta_small.preprocess.examples import Row
+
 WORD = re.compile(r"\w+")
-
-
-@dataclass(frozen=True)
-class Examples:
-    """One split; a sentence pair is one text, its parts joined by a tab."""
-
-    files: Split
-    texts: list[str]
-    labels: list[str]
-
-
-def exact(text: str) -> str:
-    """The text without white space at its ends."""
-    return text.strip()
 
 
 def normalized(text: str) -> str:
@@ -54,14 +42,10 @@ def normalized(text: str) -> str:
     return " ".join(WORD.findall(visible.casefold())) or text
 
 
-NOTIONS: dict[str, Callable[[str], str]] = {"exact": exact, "normalized": normalized}
-
-
-def duplicates(splits: dict[str, list[str]], key: Callable[[str], str]) -> dict[str, dict[str, list[int]]]:
+def duplicates(keys: Mapping[str, Sequence[str]]) -> dict[str, dict[str, list[int]]]:
     """For each split, the 0-based lines that repeat a text: under its own name an earlier line of itself,
-    under another split's name any line of that split.
+    under another split's name any line of that split. `keys` are equal for texts that are the same.
     """
-    keys = {name: [key(text) for text in texts] for name, texts in splits.items()}
     known = {name: set(values) for name, values in keys.items()}
     found: dict[str, dict[str, list[int]]] = {}
     for name, values in keys.items():
@@ -75,20 +59,16 @@ def duplicates(splits: dict[str, list[str]], key: Callable[[str], str]) -> dict[
     return found
 
 
-def conflicts(splits: dict[str, Examples]) -> list[dict[str, dict[str, str]]]:
+def conflicts(splits: Mapping[str, Sequence[Row]]) -> list[dict[str, dict[str, str]]]:
     """Texts (exact duplicates) with more than one label, each as {split: {line index: label}}."""
-    groups: dict[str, list[tuple[str, int, str]]] = {}
-    for name, examples in splits.items():
-        for index, (text, label) in enumerate(zip(examples.texts, examples.labels, strict=True)):
-            groups.setdefault(exact(text), []).append((name, index, label))
-    found = []
-    for lines in groups.values():
-        if len({label for _, _, label in lines}) > 1:
-            places: dict[str, dict[str, str]] = {}
-            for name, index, label in lines:
-                places.setdefault(name, {})[str(index)] = label
-            found.append(places)
-    return found
+    groups: dict[str, dict[str, dict[str, str]]] = {}
+    labels: dict[str, set[str]] = {}
+    for name, rows in splits.items():
+        for index, row in enumerate(rows):
+            text = row.text.strip()
+            groups.setdefault(text, {}).setdefault(name, {})[str(index)] = row.label
+            labels.setdefault(text, set()).add(row.label)
+    return [places for text, places in groups.items() if len(labels[text]) > 1]
 
 
 def token_statistics(
@@ -125,25 +105,30 @@ def token_statistics(
 
 
 def audit(
-    splits: dict[str, Examples],
+    rows: Mapping[str, Sequence[Row]],
+    files: Sequence[Split],
     encoder: TextEncoder,
     folder: Path,
     *,
     max_positions: int = 256,
     workers: int = 1,
 ) -> dict[str, Any]:
-    """The whole report, ready for JSON; paths of files are relative to `folder`."""
-    report: dict[str, Any] = {"splits": {}, "duplicates": {}, "conflicts": conflicts(splits)}
-    for name, examples in splits.items():
-        texts = [path for paths in examples.files.texts.values() for path in paths]
-        files = [*texts, *([examples.files.label] if examples.files.label else [])]
-        report["splits"][name] = {
-            "sha256": {Path(path).relative_to(folder).as_posix(): sha256(path) for path in files},
-            "lines": len(examples.texts),
-            "texts": digest(keys_of([examples.texts])),
-            "labels": dict(sorted(Counter(examples.labels).items())),
+    """The whole report, ready for JSON; paths of files are relative to `folder`.
+
+    `rows` are the examples by split, and `files` theirs.
+    """
+    splits = {}
+    for split in files:
+        part, texts = rows[split.name], [path for paths in split.texts.values() for path in paths]
+        paths = [*texts, *([split.label] if split.label else [])]
+        splits[split.name] = {
+            "sha256": {Path(path).relative_to(folder).as_posix(): sha256(path) for path in paths},
+            "lines": len(part),
+            "texts": digest(keys_of([[row.text for row in part]])),
+            "labels": dict(sorted(Counter(row.label for row in part).items())),
             **token_statistics(encoder, texts, max_positions=max_positions, workers=workers),
         }
-    for notion, key in NOTIONS.items():
-        report["duplicates"][notion] = duplicates({name: one.texts for name, one in splits.items()}, key)
-    return report
+    exact = {name: [row.text.strip() for row in part] for name, part in rows.items()}
+    normal = {name: [row.key for row in part] for name, part in rows.items()}
+    found = {"exact": duplicates(exact), "normalized": duplicates(normal)}
+    return {"splits": splits, "duplicates": found, "conflicts": conflicts(rows)}

@@ -24,14 +24,9 @@ from roberta_small.common.files import atomic_write
 from roberta_small.common.label_kinds import KIND, KINDS, SCALING, SINGLE_LABEL, LabelKind, Scaling
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import EOS
-from roberta_small.preprocess.indexed import IndexedWriter, distribute
+from roberta_small.preprocess.indexed import distribute, open_writer
 from roberta_small.preprocess.label_cells import label_lines
-from roberta_small.preprocess.labels import (
-    check_line_counts,
-    class_counts,
-    class_names,
-    classes_in,
-)
+from roberta_small.preprocess.labels import check_line_counts, class_counts, class_names, classes_in
 from roberta_small.preprocess.tokenization.encoder import TextEncoder, map_text
 
 
@@ -75,7 +70,7 @@ def write_data(
                 )
             else:
                 place = name if name != "." or shards == 1 else shard_name(0)  # where fairseq looks for it
-                with IndexedWriter(folder / place / split.name, size) as writer:
+                with open_writer(folder / place / split.name, size) as writer:
                     for encoded in blocks:
                         writer.add(encoded.ids, encoded.sizes)
                 written = {(split.name, place): writer}
@@ -119,7 +114,7 @@ def _write_labels(
                     )
             ids += [*sorted(classes.index[label] for label in row), EOS]
             sizes.append(len(row) + 1)
-        with IndexedWriter(folder / split, len(classes)) as writer:
+        with open_writer(folder / split, len(classes)) as writer:
             writer.add(np.array(ids, dtype=np.int32), np.array(sizes, dtype=np.int64))
     atomic_write(folder / "dict.txt", classes.text())
     return {"labels": class_names(classes)} | ({} if kind.exclusive else {KIND: kind.name})

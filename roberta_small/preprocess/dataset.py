@@ -128,10 +128,8 @@ def describe(examples: Examples, options: Options) -> list[str]:
         shares = labels.describe([row.label for row in rows], examples.kind)
         lines.append(f"{name}: {count(len(rows), 'example')}; {shares}")
     if examples.soft:
-        known, repeated = {row.key for row in examples.splits["train"]}, 0
-        for row in examples.soft:
-            repeated += row.key in known
-            known.add(row.key)
+        new = {row.key for row in examples.soft} - {row.key for row in examples.splits["train"]}
+        repeated = len(examples.soft) - len(new)
         shares = labels.describe([row.label for row in examples.soft], examples.kind)
         repeat = f"; {repeated:,} of them {'repeats' if repeated == 1 else 'repeat'} a text of train"
         lines.append(
@@ -148,24 +146,27 @@ def describe(examples: Examples, options: Options) -> list[str]:
 
 def _doubts(examples: Examples) -> list[str]:
     """Classes that a split lacks, texts that occur in several splits, and texts with several labels."""
-    known = examples.classes(examples.splits["train"])
-    lines = []
-    for name, rows in examples.splits.items():
-        if absent := sorted(known.keys() - examples.classes(rows).keys()):
-            lines.append(f"{name} has no example of {quoted(absent)}")
-    texts = {name: [row.text for row in rows] for name, rows in examples.splits.items()}
-    found = audit.duplicates(texts, audit.normalized)
-    halves = {
-        name: [*(row.record.text for row in rows), *(row.record.pair for row in rows if row.record.pair)]
-        for name, rows in examples.splits.items()
+    splits, lines = examples.splits, []
+    classes = {
+        name: labels.class_counts([row.label for row in rows], examples.kind).keys()
+        for name, rows in splits.items()
     }
-    paired = len(halves["train"]) > len(texts["train"])
-    alone = audit.duplicates(halves, audit.normalized) if paired else found
-    for other, name in combinations(texts, 2):
+    for name in splits:
+        if absent := sorted(classes["train"] - classes[name]):
+            lines.append(f"{name} has no example of {quoted(absent)}")
+    found = audit.duplicates({name: [row.key for row in rows] for name, rows in splits.items()})
+    alone = found
+    if paired := any(row.record.pair for row in splits["train"]):
+        halves = {
+            name: [*(row.record.text for row in rows), *(row.record.pair for row in rows if row.record.pair)]
+            for name, rows in splits.items()
+        }
+        alone = audit.duplicates({name: list(map(audit.normalized, one)) for name, one in halves.items()})
+    for other, name in combinations(splits, 2):
         if repeated := found[name][other]:
             lines.append(f"{count(len(repeated), 'example')} of {name} also in {other} (normalized)")
         if paired and (repeated := alone[name][other]):
-            first = sum(index < len(texts[name]) for index in repeated)
+            first = sum(index < len(splits[name]) for index in repeated)
             lines.append(
                 f"{first:,} first and {len(repeated) - first:,} second texts of {name} also in {other} "
                 "(normalized), alone or in a pair"
@@ -173,20 +174,16 @@ def _doubts(examples: Examples) -> list[str]:
     if within := len(found["train"]["train"]):
         repeat = "repeats" if within == 1 else "repeat"
         lines.append(f"{count(within, 'training example')} {repeat} the text of an earlier one (normalized)")
-    labels_of: dict[str, set[str]] = {}
-    for rows in examples.splits.values():
-        for row in rows:
-            labels_of.setdefault(audit.exact(row.text), set()).add(row.label)
-    if conflicting := sum(len(names) > 1 for names in labels_of.values()):
-        lines.append(f"{count(conflicting, 'text')} with more than one label")
+    if conflicting := audit.conflicts(splits):
+        lines.append(f"{count(len(conflicting), 'text')} with more than one label")
     return lines
 
 
 def _write(examples: Examples, options: Options, folder: Path, wanted: Report, workers: int) -> Report:
     """The whole content of a data folder; its report is the last file."""
     splits: list[Split] = []
-    texts: dict[str, audit.Examples] = {}
-    for name, rows in examples.all_rows().items():
+    all_rows = examples.all_rows()
+    for name, rows in all_rows.items():
         columns = {"input0": [row.record.text for row in rows]}
         if any(row.record.pair is not None for row in rows):
             columns["input1"] = [row.record.pair or "" for row in rows]
@@ -197,7 +194,6 @@ def _write(examples: Examples, options: Options, folder: Path, wanted: Report, w
         inputs = splits[0].texts if splits else [kind for kind in columns if kind != "label"]
         files = {kind: [str(folder / TEXT / f"{name}.{kind}")] for kind in inputs}
         splits.append(Split(name, files, str(folder / TEXT / f"{name}.label")))
-        texts[name] = audit.Examples(splits[-1], [row.text for row in rows], columns["label"])
     train = [Path(path) for paths in splits[0].texts.values() for path in paths]
     tokenizer = choose(options, train, workers=workers)
     counts, found = write_data(folder, splits, tokenizer.encoder, workers=workers, kind=examples.kind)
@@ -209,12 +205,11 @@ def _write(examples: Examples, options: Options, folder: Path, wanted: Report, w
         "more_text": list(examples.columns.more_text),
         **({"more_labels": list(more)} if (more := examples.columns.more_labels) else {}),
         "examples": {
-            name: [[row.source, row.record.line] for row in rows]
-            for name, rows in examples.all_rows().items()
+            name: [[row.source, row.record.line] for row in rows] for name, rows in all_rows.items()
         },
         "left_out": [[row.source, row.record.line, reason] for row, reason in examples.left_out],
     }
-    audited = audit.audit(texts, tokenizer.encoder, folder, workers=workers)
+    audited = audit.audit(all_rows, splits, tokenizer.encoder, folder, workers=workers)
     for name, content in (("audit.json", audited), (SPLIT_REPORT, places)):
         atomic_write(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     extra = {"splits": counts, **found, "tokenizer": tokenizer.describe()}

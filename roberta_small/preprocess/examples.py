@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -101,15 +101,18 @@ class Options(TokenizerOptions):
         soft = {} if self.soft_labels is None else {"soft_labels": self.soft_labels}
         files = [source for source in (*sources, *beside, *soft.values()) if not is_dataset(source)]
         tokenizer, of_tokenizer = self.tokenizer_request()
+        optional = {
+            "labels": self.labels.given(),
+            "dialect": self.dialect.given(),
+            "merge_labels": self.merge_labels,
+        }
         options = {
             "train": list(self.train),
             "valid": self.valid,
             "test": self.test,
             "columns": self.columns.named(),
             **self.columns.others(),
-            **({"labels": self.labels.given()} if self.labels.given() else {}),
-            **({"dialect": self.dialect.given()} if self.dialect.given() else {}),
-            **({"merge_labels": True} if self.merge_labels else {}),
+            **{name: value for name, value in optional.items() if value},
             "reader": self.reader,
             "seed": self.seed,
             **tokenizer,
@@ -131,10 +134,8 @@ class Options(TokenizerOptions):
             if Path(path).is_dir():
                 raise UserError(f"{flag}{path}: is a folder; specify a file")
             if not Path(path).is_file():
-                remedy = (
-                    "use a file, a number of examples or a fraction such as 0.1" if flag else "check the path"
-                )
-                raise UserError(f"{flag}{path}: no such file; {remedy}")
+                other = "use a file, a number of examples or a fraction such as 0.1"
+                raise UserError(f"{flag}{path}: no such file; {other if flag else 'check the path'}")
             identity = Path(path).stat().st_dev, Path(path).stat().st_ino
             if identity in seen:
                 raise UserError(
@@ -191,10 +192,6 @@ class Examples:
         """The examples by split; those with soft labels are the last ones of train."""
         return self.splits | {"train": [*self.splits["train"], *self.soft]}
 
-    def classes(self, rows: Sequence[Row]) -> Counter[str]:
-        """How many of the rows have each class; empty for regression."""
-        return labels.class_counts([row.label for row in rows], self.kind)
-
 
 def read_examples(options: Options) -> Examples:
     """Read, check and split the examples; raises `UserError` as `dataset.prepare` does."""
@@ -218,17 +215,16 @@ def read_examples(options: Options) -> Examples:
     if options.soft_labels is not None:
         kind.require_exclusive("--soft-labels", where)
 
+    merged: dict[str, str] = {}
+    if options.merge_labels:
+        lines = (lines_of[row.label] for rows in splits.values() for row in rows)
+        merged = labels.merged(labels.class_counts(lines, kind))
+        for cell, line in lines_of.items():
+            names = [merged.get(one, one) for one in labels.classes_in(line, kind)]
+            lines_of[cell] = names[0] if kind.exclusive else as_line(names)
     splits = {
         name: [replace(row, label=lines_of[row.label]) for row in rows] for name, rows in splits.items()
     }
-    merged: dict[str, str] = {}
-    if options.merge_labels:
-        lines = [row.label for rows in splits.values() for row in rows]
-        merged = labels.merged(labels.class_counts(lines, kind))
-        for name, part in splits.items():
-            names = [[merged.get(one, one) for one in labels.classes_in(row.label, kind)] for row in part]
-            new = [found[0] if kind.exclusive else as_line(found) for found in names]
-            splits[name] = [replace(row, label=label) for row, label in zip(part, new, strict=True)]
     rows = [row for part in splits.values() for row in part]
     warnings += labels.check([row.label for row in rows], kind, options.labels, where)
     if odd := [(row, match) for row in rows if (match := CONTROL.search(row.text))]:

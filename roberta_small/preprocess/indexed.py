@@ -1,6 +1,6 @@
 """Writes token ids in fairseq's data format `mmap`: PREFIX.bin has the ids, PREFIX.idx the sentence sizes.
 
-`IndexedWriter` writes one split as a stream. `distribute` distributes the documents of running text among the
+`open_writer` writes one split as a stream. `distribute` distributes the documents of running text among the
 training set, the validation set and shards, and `text_blocks` joins its sentences to longer texts.
 `common.data_folder` describes the format.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,25 +33,13 @@ def id_dtype(vocabulary_size: int) -> np.dtype:
 
 
 class IndexedWriter:
-    """Writes one split as a stream; nothing of it is kept in memory.
+    """Writes one split as a stream (`open_writer`); nothing of it is kept in memory."""
 
-    A context manager: `.bin` and `.idx` appear when it exits without an error. Raises `UserError`
-    where one cannot be written (the disk is full); no partial file remains.
-    """
-
-    def __init__(self, prefix: Path, vocabulary_size: int) -> None:
-        self.prefix = prefix
+    def __init__(self, prefix: Path, vocabulary_size: int, index: IO[bytes], ids: IO[bytes]) -> None:
+        self.prefix, self._index, self._bin = prefix, index, ids
         self.dtype = id_dtype(vocabulary_size)
         self.sentences = self.tokens = self.unknown = 0
-
-    def __enter__(self) -> IndexedWriter:
-        with ExitStack() as files:
-            self._index = files.enter_context(atomic_open(f"{self.prefix}.idx", "w+b"))
-            self._bin = files.enter_context(atomic_open(f"{self.prefix}.bin", "wb"))
-            files.push(self._finish)
-            self._write_header()
-            self._files = files.pop_all()
-        return self
+        self._write_header()
 
     def add(self, ids: NDArray[np.integer], sizes: NDArray[np.integer]) -> None:
         """Append sentences: ids (tokens,), sizes (sentences,) in tokens, with `sizes.sum() == len(ids)`."""
@@ -64,18 +52,11 @@ class IndexedWriter:
         self.tokens += len(ids)
         self.unknown += int(np.count_nonzero(ids == UNK))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._files.__exit__(kind, error, trace)
-
     def _write_header(self) -> None:
         self._index.write(Header(DTYPE_CODES[self.dtype], self.sentences).pack())
 
-    def _finish(self, kind: type[BaseException] | None, *error: object) -> None:
-        """With all sizes written: how many there are, and the offsets that follow from them."""
-        if kind is not None:
-            return
+    def finish(self) -> None:
+        """With all sizes written: write how many there are, and the offsets that follow from them."""
         with errors_named_after(f"{self.prefix}.idx"):
             self._index.seek(0)
             self._write_header()
@@ -88,6 +69,18 @@ class IndexedWriter:
                 self._index.seek(0, os.SEEK_END)
                 self._index.write((ends - sizes * self.dtype.itemsize).tobytes())
                 end = int(ends[-1])
+
+
+@contextmanager
+def open_writer(prefix: Path, vocabulary_size: int) -> Iterator[IndexedWriter]:
+    """A writer whose `.bin` and `.idx` appear when the block ends without an error.
+
+    Raises `UserError` where one cannot be written (the disk is full); no partial file remains.
+    """
+    with atomic_open(f"{prefix}.idx", "w+b") as index, atomic_open(f"{prefix}.bin", "wb") as ids:
+        writer = IndexedWriter(prefix, vocabulary_size, index, ids)
+        yield writer
+        writer.finish()
 
 
 def _numbered(encoded_blocks: Iterable[Encoded]) -> Iterator[tuple[Encoded, NDArray[np.int64]]]:
@@ -121,8 +114,7 @@ def distribute(
     documents = 0
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(IndexedWriter(folder / name / split, vocabulary_size))
-            for split, name in places
+            stack.enter_context(open_writer(folder / name / split, vocabulary_size)) for split, name in places
         ]
         for encoded, number in _numbered(encoded_blocks):
             documents = int(number[-1])

@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -111,22 +111,14 @@ def _check_names(counts: Mapping[str, int]) -> list[str]:
         )
     if single := sorted(label for label, times in counts.items() if times == 1):
         warnings.append(f"{count(len(single), 'label')} with a single example: {quoted(single)}")
-    alike: dict[str, list[str]] = {}
-    equal: dict[float, list[str]] = {}
-    for label in sorted(counts):
-        alike.setdefault(visible(label), []).append(label)
-    for label, value in numbers.items():
-        equal.setdefault(value, []).append(label)
     warnings += [
         f"labels that look like '{names[0]}': {enumerate_some([ascii(name) for name in names], 8)}; "
         "--merge-labels makes them one class"
-        for names in alike.values()
-        if len(names) > 1
+        for names in _same({label: visible(label) for label in sorted(counts)})
     ]
     warnings += [
         f"labels that are the same number, but different classes: {quoted(names)}; write them alike"
-        for names in equal.values()
-        if len(names) > 1
+        for names in _same(numbers)
     ]
     if absent := sorted(label for label in counts if label.casefold() in MISSING):
         missing = count(sum(counts[label] for label in absent), "row")
@@ -144,11 +136,17 @@ def _check_names(counts: Mapping[str, int]) -> list[str]:
 
 def merged(counts: Mapping[str, int]) -> dict[str, str]:
     """Label -> the most frequent of those that look like it, if that is another one."""
-    alike: dict[str, list[str]] = {}
-    for label in counts:
-        alike.setdefault(visible(label), []).append(label)
-    chosen = {label: max(group, key=lambda one: counts[one]) for group in alike.values() for label in group}
+    groups = _same({label: visible(label) for label in counts})
+    chosen = {label: max(names, key=lambda one: counts[one]) for names in groups for label in names}
     return {label: name for label, name in chosen.items() if label != name}
+
+
+def _same(keys: Mapping[str, Hashable]) -> list[list[str]]:
+    """The labels that share their key with another one, in groups."""
+    groups: dict[Hashable, list[str]] = {}
+    for label, key in keys.items():
+        groups.setdefault(key, []).append(label)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def visible(label: str) -> str:

@@ -64,27 +64,27 @@ def add(examples: Examples, path: str) -> Examples:
             f"{FLAG} {path}: not for sentence pairs of a reader without columns; write the pairs "
             "as a table, and use --pair-column"
         )
-    known, missing = {row.label for row in train}, {row.label for row in train}
+    missing = known = {row.label for row in train}
     for row in found:
-        if unknown := sorted((row.probabilities or {}).keys() - known):
+        given = (row.probabilities or {}).keys()
+        missing = missing - given
+        if unknown := sorted(given - known):
             raise UserError(
                 f"{FLAG} {path}, line {row.record.line}: class {quoted(unknown[:1])} is unknown; "
                 f"the labelled training examples have {quoted(sorted(known))}{nearest(unknown[0], known)}"
             )
-        missing -= (row.probabilities or {}).keys()
     if missing:
         warnings.append(
             f"{path} has no probability of {quoted(sorted(missing))}: its texts teach that they are not of "
             "that class"
         )
     held_out = {row.key: name for name, rows in examples.splits.items() if name != "train" for row in rows}
-    left_out = [*examples.left_out, *((row, "no text") for row in empty)]
-    left_out += [
-        (row, f"text with a soft label that is in {held_out[row.key]}")
-        for row in found
-        if row.key in held_out
-    ]
-    soft = [row for row in found if row.key not in held_out]
+    soft, left_out = [], [*examples.left_out, *((row, "no text") for row in empty)]
+    for row in found:
+        if (name := held_out.get(row.key)) is None:
+            soft.append(row)
+        else:
+            left_out.append((row, f"text with a soft label that is in {name}"))
     if not soft:
         raise UserError(
             f"{FLAG} {path}: no text for training ({len(found)} in valid or test, {len(empty)} "

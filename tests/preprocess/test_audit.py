@@ -6,36 +6,36 @@ import sentencepiece
 
 from roberta_small.preprocess import audit
 from roberta_small.preprocess.binarize import Split
-from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.examples import Row
+from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.tokenization.encoder import Encoder
 
 TRAIN = ["un livre", "un livre  ", "Un livre !", "très long", "unique", "un  livre"]
 TEST = ["très long", "un livre.", "nouveau", " unique"]
+SPLITS = (("train", TRAIN, "001111"), ("test", TEST, "0101"))
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
-    for name, texts, labels in (("train", TRAIN, "001111"), ("test", TEST, "0101")):
+    for name, texts, _ in SPLITS:
         (tmp_path / f"{name}.input0").write_text("\n".join(texts) + "\n", encoding="utf-8")
-        (tmp_path / f"{name}.label").write_text("\n".join(labels) + "\n")
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     tokens = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % 4]
     (tmp_path / "dict.txt").write_text("".join(f"{token} 1\n" for token in tokens), encoding="utf-8")
     return tmp_path
 
 
-def run(model, *inputs, dictionary="dict.txt", folder=".", **options):
-    inputs = inputs or ("input0",)
-    splits = {}
-    for split in ("train", "test"):
-        paths = [str(Path(folder) / f"{split}.{kind}") for kind in inputs]
-        texts = [list(read_text_lines(path)) for path in paths]
-        labels = list(read_text_lines(str(Path(folder) / f"{split}.label")))
-        files = Split(split, {f"input{i}": [path] for i, path in enumerate(paths)}, None)
-        joined = ["\t".join(parts) for parts in zip(*texts, strict=True)]
-        splits[split] = audit.Examples(files, joined, labels)
-    return audit.audit(splits, Encoder.from_files(model, dictionary), Path(folder), **options)
+def run(model, pairs=False, **options):
+    rows, files = {}, []
+    for name, texts, labels in SPLITS:
+        second = map(str, range(len(texts))) if pairs else [None] * len(texts)
+        rows[name] = [
+            Row("a.csv", Record(text, 1, pair), label)
+            for text, pair, label in zip(texts, second, labels, strict=True)
+        ]
+        files.append(Split(name, {"input0": [f"{name}.input0"]}, None))
+    return audit.audit(rows, files, Encoder.from_files(model, "dict.txt"), Path(), **options)
 
 
 def test_duplicates_and_conflicts(data, model):
@@ -75,9 +75,7 @@ def test_lengths_and_unknown_tokens(data, model):
 
 
 def test_pairs_are_duplicates_as_a_whole(data, model):
-    for name, texts in (("train", TRAIN), ("test", TEST)):
-        (data / f"{name}.input1").write_text("".join(f"{i}\n" for i in range(len(texts))))
-    exact = run(model, "input0", "input1")["duplicates"]["exact"]
+    exact = run(model, pairs=True)["duplicates"]["exact"]
     assert exact == {"train": {"test": [], "train": []}, "test": {"train": [], "test": []}}
 
 

@@ -85,6 +85,9 @@ def test_documents_are_held_out_and_distributed(files):
     assert len(MMapIndexedDataset(str(files / "many/shard0/valid"))) == 4 * 2
     sizes = [len(MMapIndexedDataset(str(files / f"many/shard{i}/train"))) for i in range(3)]
     assert sizes == [12 * 2] * 3
+    assert len({(files / f"many/shard{i}/dict.txt").read_bytes() for i in range(3)}) == 1
+    splits = json.loads((files / "many/preprocess.json").read_text())["splits"]
+    assert [list(places) for places in splits.values()] == [["shard0", "shard1", "shard2"], ["shard0"]]
 
 
 def test_sentences_agree_with_a_plain_reading():

@@ -11,7 +11,6 @@ from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.audit import normalized
 from roberta_small.preprocess.label_cells import LabelOptions, read
 from roberta_small.preprocess.labels import check
-from roberta_small.preprocess.split import grouped_split
 from tests.support.labelled_files import content, examples, lines, prepare, texts, write_csv, write_json_lines
 
 IMDB = """---
@@ -183,11 +182,6 @@ def test_one_file_for_two_splits_is_refused(workdir, capsys):
     assert not (workdir / "data").exists()
 
 
-def test_a_class_always_has_training_examples():
-    split = grouped_split(["a"] * 20 + ["b"], [str(i) for i in range(21)], {"valid": 10, "test": 5}, seed=1)
-    assert 20 in split["train"]
-
-
 def test_rows_without_text_or_label_are_listed_and_left_out(workdir, capsys):
     rows = [*zip(texts(40), ["a", "b"] * 20, strict=True), ("", "a"), ("  ", "b"), ("text", "")]
     prepare(write_csv("a.csv", rows))
@@ -197,12 +191,12 @@ def test_rows_without_text_or_label_are_listed_and_left_out(workdir, capsys):
 
 
 def test_what_is_suspicious_is_said(workdir, capsys):
-    rows = [*zip(texts(60), ["good", "Good", "bad", "bad\u200b"] * 15, strict=True), ("odd", "single")]
+    rows = [*zip(texts(60), ["good", "bad"] * 30, strict=True), ("odd", "single")]
     rows += [("twice", "good"), ("twice", "bad")]
     prepare(write_csv("a.csv", rows))
     said = capsys.readouterr().out
-    for fact in ("'single'", "'Good', 'good'", r"'bad', 'bad\u200b'", "1 text with more than one label"):
-        assert fact in said
+    assert "'single'" in said
+    assert "1 text with more than one label" in said
 
 
 @pytest.mark.parametrize(
@@ -263,18 +257,13 @@ def test_what_cannot_be_split_is_refused(workdir, capsys, rows, named):
     assert not (workdir / "data").exists()
 
 
-def test_labels_that_look_alike_are_merged_when_requested(workdir, capsys):
+def test_labels_that_look_alike_are_merged_into_the_most_frequent(workdir, capsys):
     labels = [*["good"] * 30, *["Good"] * 20, *["GO OD\u200b"] * 10, *["bad"] * 40]
-    path = write_csv("a.csv", zip(texts(100), labels, strict=True))
-    prepare(path, "--merge-labels")
+    prepare(write_csv("a.csv", zip(texts(100), labels, strict=True)), "--merge-labels")
     assert {label for name in ("train", "valid", "test") for _, label in examples(name)} == {"good", "bad"}
     out = capsys.readouterr().out
-    assert "label 'good': also written " in out
-    assert "'Good'" in out
-    assert "'GO OD\\u200b'" in out
+    assert all(fact in out for fact in ("label 'good': also written ", "'Good'", "'GO OD\\u200b'"))
     assert content("preprocess.json")["options"]["merge_labels"] is True
-    prepare(path, "--overwrite")
-    assert "--merge-labels" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -304,13 +293,17 @@ def test_overlap_of_parts_of_pairs_and_of_other_compositions(workdir, capsys):
     header = ("text_a", "text_b", "label")
     write_csv("a.csv", [(f"p été {i}", f"h {i}", "ab"[i % 2]) for i in range(20)], header)
     rows = [*((f"other {i}", f"h\u200b {i}") for i in range(5)), ("else", "p été 3")]  # in the other column
+    rows.append(("P e\u0301te\u0301 0", "new 0"))
     write_csv("c.csv", [(*row, "ab"[i % 2]) for i, row in enumerate(rows)], header)
     write_csv("b.csv", [(f"p e\u0301te\u0301 {i}", f"new {i}", "ab"[i % 2]) for i in range(7)], header)
     prepare("a.csv", "--valid", "b.csv", "--test", "c.csv")
     found = [line for line in capsys.readouterr().out.splitlines() if "also in" in line]
-    assert "1 second" in found.pop()  # of test in valid
-    assert "7 first and 0 second texts of valid also in train" in found[0]
-    assert "0 first and 6 second texts of test also in train" in found[1]
+    assert [re.sub(r"warning: | \(normalized.*", "", line) for line in found] == [
+        "7 first and 0 second texts of valid also in train",
+        "1 first and 6 second texts of test also in train",
+        "1 example of test also in valid",
+        "1 first and 2 second texts of test also in valid",
+    ]
 
 
 def test_joined_columns_and_another_dialect(workdir, capsys):
@@ -386,12 +379,3 @@ def test_a_test_file_without_labels_is_refused_with_the_remedy(reviews, workdir,
     prepare(reviews, "--test", "b.csv", expect=1)
     error = capsys.readouterr().err
     assert all(fact in error for fact in ("b.csv", "'label'", "'id'", "--test none"))
-
-
-def test_every_pair_of_splits_is_compared(workdir, capsys):
-    write_csv("a.csv", zip(texts(40), ["a", "b"] * 20, strict=True))
-    for name in ("b.csv", "c.csv"):
-        write_csv(name, zip(texts(12, 3), ["a", "b"] * 6, strict=True))
-    prepare("a.csv", "--valid", "b.csv", "--test", "c.csv")
-    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "also in" in line]
-    assert "12 examples of test also in valid" in warning

@@ -98,25 +98,6 @@ def test_too_few_documents(tmp_path, flags, said):
         distribute(blocks("text", documents(6), 4), Path(tmp_path), 30, source="text", **flags)
 
 
-def test_shards_are_data_folders_of_their_own(workdir, model, lines):
-    write_dictionary(model)
-    documents = [[*lines[i : i + 2], ""] for i in range(0, 60, 2)]
-    write(Path("text"), [line for document in documents for line in document])
-    report = running_text(model, "bin", ["text"], shards=3, valid_every=10)
-    names = sorted(path.name for path in Path("bin").iterdir())
-    assert names == ["preprocess.json", "shard0", "shard1", "shard2"]
-    running_text(model, "whole", ["text"])
-    found = [MMapIndexedDataset(f"bin/shard{number}/train") for number in range(3)]
-    found.append(MMapIndexedDataset("bin/shard0/valid"))
-    tokens = [row.tolist() for dataset in found for row in (dataset[i] for i in range(len(dataset)))]
-    whole = MMapIndexedDataset("whole/train")
-    assert sorted(tokens) == sorted(whole[i].tolist() for i in range(len(whole)))
-    for number in range(3):
-        assert Path(f"bin/shard{number}/dict.txt").read_bytes() == Path("whole/dict.txt").read_bytes()
-    assert report["splits"]["train"].keys() == {"shard0", "shard1", "shard2"}
-    assert report["splits"]["valid"].keys() == {"shard0"}
-
-
 def test_a_validation_set_of_its_own_is_in_the_first_shard(workdir, model, lines):
     write_dictionary(model)
     write(Path("text"), [word for line in lines[:8] for word in (line, "")])

@@ -26,3 +26,8 @@ def test_order_is_the_documented_hash():
     valid = grouped_split(["x"] * 20, KEYS[:20], {"valid": 5}, seed=7)["valid"]
     keys = {i: hashlib.sha256(f"7 {i}".encode()).hexdigest() for i in range(20)}
     assert valid == sorted(sorted(keys, key=keys.get)[:5])
+
+
+def test_a_class_always_has_training_examples():
+    split = grouped_split(["a"] * 20 + ["b"], KEYS[:21], {"valid": 10, "test": 5}, seed=1)
+    assert 20 in split["train"]

@@ -98,36 +98,23 @@ NLI = ("entailment", "neutral", "contradiction")
 ENTAILMENT = ("entailment", "not_entailment")
 FLUE = (
     Table(
-        "paws-x",
-        PAWSX_ARCHIVE,
+        "paws-x", PAWSX_ARCHIVE,
         {
-            "x-final/fr/translated_train.tsv": "train",
-            "x-final/fr/dev_2k.tsv": "valid",
+            "x-final/fr/translated_train.tsv": "train", "x-final/fr/dev_2k.tsv": "valid",
             "x-final/fr/test_2k.tsv": "test",
         },
-        {"sentence1": "sentence1", "sentence2": "sentence2"},
-        "label",
-        BINARY,
+        {name: name for name in PAIR}, "label", BINARY,
     ),
     Table(
-        "xnli",
-        XNLI_TRAIN_ARCHIVE,
-        {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "train"},
-        {"premise": "premise", "hypothesis": "hypo"},
-        "label",
-        NLI,
+        "xnli", XNLI_TRAIN_ARCHIVE, {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "train"},
+        {"premise": "premise", "hypothesis": "hypo"}, "label", NLI,
         renamed={"contradictory": "contradiction"},
     ),
     Table(
-        "xnli",
-        XNLI_ARCHIVE,
-        {"XNLI-1.0/xnli.dev.tsv": "valid", "XNLI-1.0/xnli.test.tsv": "test"},
-        {"premise": "sentence1", "hypothesis": "sentence2"},
-        "gold_label",
-        NLI,
-        only=("language", "fr"),
+        "xnli", XNLI_ARCHIVE, {"XNLI-1.0/xnli.dev.tsv": "valid", "XNLI-1.0/xnli.test.tsv": "test"},
+        {"premise": "sentence1", "hypothesis": "sentence2"}, "gold_label", NLI, only=("language", "fr"),
     ),
-)
+)  # fmt: skip
 GLUE = (
     _glue("CoLA", "CoLA.zip", ("sentence",), "label", BINARY, ("source", "label", "mark", "sentence")),
     _glue("SST-2", "SST-2.zip", ("sentence",), "label", BINARY),
@@ -207,11 +194,8 @@ def unpack_allocine(destdir: Path) -> None:
 
 def unpack_flue(destdir: Path) -> None:
     """Write `TASK/SPLIT.jsonl` below `destdir`, from the archives in it; raises `UserError` as `unpack`."""
-    members = {
-        CLS_MEMBER.format(category=category, split=split): f"cls-{category}/{split}.jsonl"
-        for category in CATEGORIES
-        for split in ("train", "test")
-    }
+    parts = [(category, split) for category in CATEGORIES for split in ("train", "test")]
+    members = {CLS_MEMBER.format(category=c, split=s): f"cls-{c}/{s}.jsonl" for c, s in parts}
 
     def write(stream: IO[bytes], name: str, path: str) -> None:
         place = f"{destdir / CLS_ARCHIVE}: {name}"
@@ -233,13 +217,9 @@ def unpack_glue(destdir: Path) -> None:
     def is_dev(row: Row) -> bool:
         return tuple(row.get(name, "") for name in MRPC_IDS) in dev
 
-    chosen: dict[str, tuple[str, Callable[[Row], bool]]] = {
-        "train": (MRPC_TRAIN, lambda row: not is_dev(row)),
-        "valid": (MRPC_TRAIN, is_dev),
-        "test": (MRPC_TEST, lambda row: True),
-    }
-    for split, (name, keep) in chosen.items():
-        path = destdir / name
+    for split in ("train", "valid", "test"):
+        path = destdir / (MRPC_TEST if split == "test" else MRPC_TRAIN)
+        keep = is_dev if split == "valid" else lambda row: not is_dev(row)
         with path.open("rb") as stream:
             rows = examples(stream, str(path), MRPC, hidden=split == "test", keep=keep)
             write_json_lines(destdir / MRPC.folder / f"{split}.jsonl", rows, str(path))
@@ -264,7 +244,7 @@ def examples(
 ) -> Iterator[Row | None]:
     """The examples of a table, None for a row that is left out; errors name `place` and the line.
 
-    `hidden`: the rows have no label and get an index. `keep` chooses among the rows.
+    `hidden`: the rows have no label and get an index. `keep` chooses among the others.
     """
     columns = () if hidden else table.header
     needed = [*table.texts.values(), *([] if hidden else [table.label])]

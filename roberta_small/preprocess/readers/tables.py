@@ -1,8 +1,7 @@
 """Tables of labelled text: CSV, TSV, JSON, JSON lines, Parquet, workbooks; also compressed (.gz, .xz, .bz2).
 
     register_table  add a format
-    detect          how a file is written: its encoding and delimiter
-    load            a file -> its cells as stored; the index is the line where each row begins
+    load            a file -> its cells as stored, and how it is written; the index is the line of each row
     read_table      the same with the cells as strings
     choose_columns  which columns are text, second text, label and split; guessed where unambiguous
     read            the records of a file, for the registry of readers
@@ -141,15 +140,7 @@ class Loaded:
         return _not_empty(cleaned(self.cells, self.path), self.path)
 
 
-@dataclass(frozen=True)
-class Format:
-    """A format of tables."""
-
-    load: Load
-    options: tuple[str, ...]
-
-
-_formats: dict[str, Format] = {}
+_formats: dict[str, tuple[Load, tuple[str, ...]]] = {}
 
 
 def register_table(load: Load, suffixes: tuple[str, ...], options: tuple[str, ...] = ()) -> None:
@@ -159,7 +150,7 @@ def register_table(load: Load, suffixes: tuple[str, ...], options: tuple[str, ..
     not take, its first row has the names of the columns.
     """
     claim(TABLE, suffixes)
-    _formats.update(dict.fromkeys(suffixes, Format(load, options)))
+    _formats.update(dict.fromkeys(suffixes, (load, options)))
 
 
 class Nested(str):
@@ -179,9 +170,8 @@ def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record
         **dict.fromkeys(columns.more_text, "text"),
         **dict.fromkeys(columns.more_labels, "label"),
     }
-    cells = {column: table[column].tolist() for column in roles}
-    for row, line in enumerate(table.index):
-        values = {column: found[row] for column, found in cells.items()}
+    for line, *cells in zip(table.index, *(table[column].tolist() for column in roles), strict=True):
+        values = dict(zip(roles, cells, strict=True))
         for column, value in values.items():
             role = roles[column]
             if isinstance(value, Nested) and not (role == "label" and value.startswith("[")):
@@ -191,15 +181,14 @@ def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record
                 )
         others = {role: values[column] for role, column in columns.named().items() if role != "text"}
         if columns.more_labels:
-            cells_of_row = [values[column] for column in columns.labels]
-            others["label"] = _chosen(columns.labels, cells_of_row, path, int(line))
+            others["label"] = _chosen([(name, values[name]) for name in columns.labels], path, int(line))
         yield Record(joined([values[column] for column in columns.texts]), line=int(line), **others)
 
 
-def _chosen(names: Sequence[str], cells: Sequence[str | None], path: str, line: int) -> str | None:
+def _chosen(cells: Sequence[tuple[str, str | None]], path: str, line: int) -> str | None:
     """The names of the columns that are true in a row, as a JSON array; None if all cells are empty."""
     found = []
-    for name, cell in zip(names, cells, strict=True):
+    for name, cell in cells:
         value = (cell or "0").casefold()
         if value not in TRUE | FALSE:
             raise UserError(
@@ -207,7 +196,7 @@ def _chosen(names: Sequence[str], cells: Sequence[str | None], path: str, line: 
                 "label; write 1 or 0"
             )
         found += [name] if value in TRUE else []
-    return Nested(json.dumps(found, ensure_ascii=False)) if any(cells) else None
+    return Nested(json.dumps(found, ensure_ascii=False)) if any(cell for _, cell in cells) else None
 
 
 def joined(cells: Iterable[str | None]) -> str:
@@ -223,18 +212,39 @@ def read_table(path: str, dialect: Dialect | None = None) -> pd.DataFrame:
 def load(path: str, dialect: Dialect | None = None) -> Loaded:
     """All rows of a file, also those whose cells are all empty; blank lines of text are not rows.
 
-    For Parquet, and for a `.json` file that is one array, the index counts rows from 1. Raises `UserError`
-    with file and line where the file is malformed, and where it has no rows or repeats a column's name.
+    Fields of the dialect that are not given are detected, or None where the format has none. For Parquet, and
+    for a `.json` file that is one array, the index counts rows from 1. Raises `UserError` with file and line
+    where the file is malformed, and where it has no rows or repeats a column's name; also for a given field
+    that the format does not have, and as `encoding_of`.
     """
-    found, (dialect, notes) = _format(path), detect(path, dialect)
-    table = found.load(path, **{name: getattr(dialect, name) for name in found.options if name != "header"})
+    given, notes = dialect or Dialect(), []
+    if format_suffix(path) not in _formats:
+        known = enumerate_some(suffixes_of(TABLE), 12)
+        raise UserError(f"{path}: not the suffix of a table ({known}); rename the file after its format")
+    read_rows, options = _formats[format_suffix(path)]
+    if excess := [flag for name, flag in FLAGS.items() if name in given.given() and name not in options]:
+        raise UserError(f"{excess[0]}: does not apply to {path}, because of its format; omit the option")
+    found = given
+    if "encoding" in options and given.encoding is None:
+        found = replace(found, encoding=encoding_of(path))
+        if found.encoding not in CERTAIN:
+            word = WORD_BEYOND_ASCII.search(decoded(path, found.encoding or UTF_8))
+            shown = f", for example '{word[0]}'" if word else ""  # which shows whether the encoding is right
+            notes.append(
+                f"{path}: not UTF-8, read as {found.encoding}{shown} (detected; choose with --encoding)"
+            )
+    if "delimiter" in options and given.delimiter is None:
+        found = replace(found, delimiter=delimiter_of(path, found.encoding or UTF_8, given.header_row))
+        if not given.header:
+            notes.append(f"{path}: delimiter {found.delimiter!r} (detected; choose with --delimiter)")
+    table = read_rows(path, **{name: getattr(found, name) for name in options if name != "header"})
     more, table.attrs = table.attrs, {}
     if isinstance(table.index, pd.RangeIndex) and table.index.start == 0:
         table = table.set_axis(range(1, len(table) + 1))
-    if "header" in found.options:
-        table = _with_names(table, dialect, path)
+    if "header" in options:
+        table = _with_names(table, found, path)
     cells = _not_empty(_named(table, path), path)
-    return Loaded(path, cells, dialect, notes + more.get("notes", []), more.get("formats", {}))
+    return Loaded(path, cells, found, notes + more.get("notes", []), more.get("formats", {}))
 
 
 def _with_names(rows: pd.DataFrame, dialect: Dialect, path: str) -> pd.DataFrame:
@@ -294,39 +304,6 @@ def cleaned(table: pd.DataFrame, path: str, *, empty: bool = False) -> pd.DataFr
     return table[[empty or any(row) for row in zip(*cells.values(), strict=True)]]
 
 
-def detect(path: str, given: Dialect | None = None) -> tuple[Dialect, list[str]]:
-    """How a table is written, and what was only detected and may be wrong, in sentences for the user.
-
-    Fields that are not given are detected, or None where the format has none. Raises `UserError` for a given
-    field that the format does not have, and as `encoding_of`.
-    """
-    given, options = given or Dialect(), _format(path).options
-    if excess := [flag for name, flag in FLAGS.items() if name in given.given() and name not in options]:
-        raise UserError(f"{excess[0]}: does not apply to {path}, because of its format; omit the option")
-    found, notes = given, []
-    if "encoding" in options and given.encoding is None:
-        found = replace(found, encoding=encoding_of(path))
-        if found.encoding not in CERTAIN:
-            word = WORD_BEYOND_ASCII.search(decoded(path, found.encoding or UTF_8))
-            shown = f", for example '{word[0]}'" if word else ""  # which shows whether the encoding is right
-            notes.append(
-                f"{path}: not UTF-8, read as {found.encoding}{shown} (detected; choose with --encoding)"
-            )
-    if "delimiter" in options and given.delimiter is None:
-        found = replace(found, delimiter=delimiter_of(path, found.encoding or UTF_8, given.header_row))
-        if not given.header:
-            notes.append(f"{path}: delimiter {found.delimiter!r} (detected; choose with --delimiter)")
-    return found, notes
-
-
-def _format(path: str) -> Format:
-    found = _formats.get(format_suffix(path))
-    if found is None:
-        known = enumerate_some(suffixes_of(TABLE), 12)
-        raise UserError(f"{path}: not the suffix of a table ({known}); rename the file after its format")
-    return found
-
-
 def _named(table: pd.DataFrame, path: str) -> pd.DataFrame:
     """The table with clean names of columns; raises `UserError` where two are equal."""
     names = [_clean(str(name)) or f"column {i}" for i, name in enumerate(table.columns, start=1)]
@@ -360,8 +337,7 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
             flags = dict.fromkeys(f"--{name}-column" for name in (roles[column], role))
             raise UserError(f"{' and '.join(flags)}: '{column}' twice; name two columns")
         roles[column] = role
-    taken = set(roles)
-    free = {name.casefold(): name for name in names if name not in taken}
+    free = {name.casefold(): name for name in names if name not in roles}
     label = given.label
     if label is None and needs_label:
         label = _only(free, LABEL_NAMES, "label", path, names)
@@ -374,7 +350,7 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
         usual = {name for group in LABEL_NAMES for name in group}
         excluded = [label] if needs_label else [name for name in names if name.casefold() in usual]
         candidates = {key: name for key, name in free.items() if name not in excluded}
-        others = [name for name in names if name not in taken and name not in excluded]
+        others = [name for name in names if name not in roles and name not in excluded]
         if len(others) == 1 and (label is not None or not needs_label):
             text = others[0]
         else:

@@ -32,66 +32,6 @@ MIDDLE_RATING = 3
 LINE_BREAK = re.compile(r"\r\n?|\n")
 
 
-class _ItemParser:
-    """Collects the fields `text` and `rating` of each `<item>` as the XML goes by.
-
-    Document type declarations are refused: they are what entity expansion and external entities
-    need, and these files have none.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.done: list[tuple[int, dict[str, str]]] = []
-        self.item: dict[str, str] | None = None
-        self.line = 0
-        self.field: str | None = None
-        self.parser = expat.ParserCreate()
-        self.parser.StartElementHandler = self.start
-        self.parser.EndElementHandler = self.end
-        self.parser.CharacterDataHandler = self.characters
-        self.parser.StartDoctypeDeclHandler = self.doctype
-
-    def feed(self, data: bytes) -> list[tuple[int, dict[str, str]]]:
-        """Parse a chunk, empty at the end; returns the items completed in it, each with its first line."""
-        try:
-            self.parser.Parse(data, not data)
-        except expat.ExpatError as error:
-            raise UserError(
-                f"{self.name}, line {error.lineno}, column {error.offset + 1}: "
-                f"{expat.ErrorString(error.code)}; the file is corrupt, download it again"
-            ) from None
-        done, self.done = self.done, []
-        return done
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element opens."""
-        if name == "item":
-            self.item, self.line = {}, self.parser.CurrentLineNumber
-        elif self.item is not None and name in ("text", "rating"):
-            self.field = name
-            self.item[name] = ""
-
-    def characters(self, data: str) -> None:
-        """Text, its entities already replaced."""
-        if self.item is not None and self.field is not None:
-            self.item[self.field] += data
-
-    def end(self, name: str) -> None:
-        """An element closes."""
-        if name == self.field:
-            self.field = None
-        elif name == "item" and self.item is not None:
-            self.done.append((self.line, self.item))
-            self.item = None
-
-    def doctype(self, *_: object) -> None:
-        """A document type declaration: refused."""
-        raise UserError(
-            f"{self.name}, line {self.parser.CurrentLineNumber}: contains a document type "
-            "declaration, which is not allowed (entity attacks); download the file again"
-        )
-
-
 def read(path: str) -> Iterator[Record]:
     """The reader `webis`: the reviews of an XML file, plain or compressed. Errors as for `parse_reviews`."""
     with open_raw(path) as stream:
@@ -104,16 +44,55 @@ def parse_reviews(stream: IO[bytes], name: str) -> Iterator[Record]:
     Reviews of three stars and those without text are left out. Raises `UserError` with `name` and line where
     the XML is malformed, has a document type declaration, or an item has no rating.
     """
-    parser = _ItemParser(name)
+    done: list[tuple[int, dict[str, str]]] = []  # items with their first line, until they are given
+    item: dict[str, str] | None = None
+    line, field, parser = 0, "", expat.ParserCreate()
+
+    def start(element: str, _: dict[str, str]) -> None:
+        nonlocal item, line, field
+        if element == "item":
+            item, line = {}, parser.CurrentLineNumber
+        elif item is not None and element in ("text", "rating"):
+            field, item[element] = element, ""
+
+    def characters(data: str) -> None:
+        if item is not None and field:
+            item[field] += data
+
+    def end(element: str) -> None:
+        nonlocal item, field
+        if element == field:
+            field = ""
+        elif element == "item" and item is not None:
+            done.append((line, item))
+            item = None
+
+    def doctype(*_: object) -> None:
+        # Entity expansion and external entities need a declaration, and these files have none.
+        raise UserError(
+            f"{name}, line {parser.CurrentLineNumber}: contains a document type declaration, which is not "
+            "allowed (entity attacks); download the file again"
+        )
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = characters, doctype
     for data in chain(iter(lambda: stream.read(CHUNK_BYTES), b""), [b""]):
-        for line, item in parser.feed(data):
-            text = LINE_BREAK.sub(" ", item.get("text", "").strip())
+        try:
+            parser.Parse(data, not data)
+        except expat.ExpatError as error:
+            raise UserError(
+                f"{name}, line {error.lineno}, column {error.offset + 1}: {expat.ErrorString(error.code)}; "
+                "the file is corrupt, download it again"
+            ) from None
+        for first_line, found in done:
+            text = LINE_BREAK.sub(" ", found.get("text", "").strip())
             try:
-                rating = float(item.get("rating", "none"))
+                rating = float(found.get("rating", "none"))
             except ValueError:
                 raise UserError(
-                    f"{name}, line {line}: the item's rating is {item.get('rating', 'missing')!r}, "
+                    f"{name}, line {first_line}: the item's rating is {found.get('rating', 'missing')!r}, "
                     "not a number of stars; download the file again"
                 ) from None
             if text and rating != MIDDLE_RATING:
-                yield Record(text, line=line, label=str(int(rating > MIDDLE_RATING)))
+                yield Record(text, line=first_line, label=str(int(rating > MIDDLE_RATING)))
+        done.clear()

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,10 @@ from roberta_small.common.run import INPUTS
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.tokenization import symbols, vocabulary
 from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, parse_model
-from roberta_small.preprocess.tokenization.symbols import (
-    BPE,
-    CHARACTERS,
-    ENCODER,
-    MERGES,
-    WORDS,
-    has_characters,
-    write_tokenizer,
-)
+from roberta_small.preprocess.tokenization.symbols import BPE, CHARACTERS, ENCODER, MERGES, WORDS
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
-from roberta_small.preprocess.tokenization.vocabulary import (
-    SIZE,
-    build_vocabulary,
-    listed_tokens,
-    train_model,
-)
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
 """The kinds of tokenizers."""
@@ -119,15 +107,24 @@ class TokenizerOptions:
     """Of a tokenizer or dictionary that is made of the training text; None: it depends on the text."""
     normalize_apostrophes: bool = False
 
+    @cached_property
+    def located(self) -> Located | None:
+        """The files of the tokenizer; None if it is to be trained. Errors as for `locate`."""
+        return None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether apostrophes are replaced: by the option, or as for the tokenizer's own texts."""
+        return self.normalize_apostrophes or bool(self.located and self.located.normalize_apostrophes)
+
     def tokenizer_request(self) -> tuple[dict[str, Any], list[str]]:
         """What a report records of these options, and the files behind them."""
-        found = None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
-        normalizes = self.normalize_apostrophes or (found is not None and found.normalize_apostrophes)
+        found = self.located
         options = {
             "tokenizer": self.tokenizer,
             "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
             **({"vocabulary_size": self.vocabulary_size} if self.vocabulary_size else {}),
-            "normalize_apostrophes": normalizes,
+            "normalize_apostrophes": self.normalizes,
         }
         return options, [] if found is None else found.files
 
@@ -141,11 +138,10 @@ def choose(options: TokenizerOptions, train_texts: Sequence[Path], *, workers: i
     Face hub. Raises `UserError` where no tokenizer can be found or loaded.
     """
     name, dictionary, size = options.tokenizer, options.dictionary, options.vocabulary_size
-    found = None if name == TRAIN else locate(name, dictionary)
-    inherited = found is not None and found.normalize_apostrophes
-    if inherited and not options.normalize_apostrophes:
+    found = options.located
+    if options.normalizes and not options.normalize_apostrophes:
         print(f"apostrophes: replaced by ', as for the tokenizer of {name}", file=sys.stderr)
-    how: Any = {"normalize_apostrophes": options.normalize_apostrophes or inherited}
+    how: Any = {"normalize_apostrophes": options.normalizes}
     texts = [str(path) for path in train_texts]
     if found is None:
         if dictionary is not None:
@@ -153,11 +149,13 @@ def choose(options: TokenizerOptions, train_texts: Sequence[Path], *, workers: i
                 f"--dict {dictionary}: cannot be combined with --tokenizer {TRAIN}, which creates "
                 "a dictionary"
             )
-        tokens = carried_size(texts) if size is None else listed_tokens(size)
-        content, path = train_model(texts, tokens, at_most=size is None, **how), TRAIN
+        tokens = carried_size(texts) if size is None else vocabulary.listed_tokens(size)
+        content, path = vocabulary.train_model(texts, tokens, at_most=size is None, **how), TRAIN
     else:
         if size is not None and (found.model is None or found.dictionary is not None):
-            raise UserError(f"{SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option")
+            raise UserError(
+                f"{vocabulary.SIZE} {size}: the tokenizer {name} has a vocabulary already; omit the option"
+            )
         if found.model is None:
             if dictionary is not None and not found.symbols:
                 raise UserError(
@@ -172,7 +170,7 @@ def choose(options: TokenizerOptions, train_texts: Sequence[Path], *, workers: i
             fitted = Encoder.from_files(path, str(found.dictionary), **how)
             return Tokenizer(SENTENCEPIECE, fitted, content)
     model = parse_model(content, path)
-    words = build_vocabulary(model, texts, size, workers=workers, **how)
+    words = vocabulary.build_vocabulary(model, texts, size, workers=workers, **how)
     return Tokenizer(SENTENCEPIECE, Encoder(model, words, **how), content)
 
 
@@ -196,7 +194,7 @@ class Located:
             return TransformersEncoder(self.transformers, **how)
         assert self.dictionary is not None
         with tempfile.TemporaryDirectory() as folder:
-            write_tokenizer(self.symbols, self.dictionary, Path(folder))
+            symbols.write_tokenizer(self.symbols, self.dictionary, Path(folder))
             encoder = TransformersEncoder(folder, **how)
         encoder.name = str(self.dictionary)
         return encoder
@@ -271,7 +269,7 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     given = dictionary or folder / DICTIONARY
     if given.is_file() and all((given.parent / file).is_file() for file in (ENCODER, MERGES)):
         return Located(dictionary=given, symbols=BPE)
-    if given.is_file() and has_characters(given):
+    if given.is_file() and symbols.has_characters(given):
         return Located(dictionary=given, symbols=CHARACTERS)
     return None
 

@@ -12,6 +12,7 @@ import multiprocessing
 import random
 import signal
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -148,12 +149,8 @@ def _train(
     """In the new process: send the model's content, or the error that prevented it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     try:
-        lines = (
-            line
-            for path in texts
-            for line in read_text_lines(path, normalize_apostrophes=normalize_apostrophes)
-        )
-        sampled, size = sample(lines, MOST_LINES), tokens + MODEL_SPECIALS
+        files = (read_text_lines(path, normalize_apostrophes=normalize_apostrophes) for path in texts)
+        sampled, size = sample(chain.from_iterable(files), MOST_LINES), tokens + MODEL_SPECIALS
         content = _trained(sampled, "unigram", size, at_most=at_most)
         if at_most and len(parse_model(content, texts[0])) < size:
             content = _trained(sampled, "bpe", size, at_most=at_most)

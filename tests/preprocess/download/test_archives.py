@@ -2,14 +2,12 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.__main__ import main
-from roberta_small.preprocess.download import command
 from roberta_small.preprocess.download.archives import (
     CATEGORIES,
     CLS_ARCHIVE,
@@ -19,13 +17,13 @@ from roberta_small.preprocess.download.archives import (
     XNLI_TRAIN_ARCHIVE,
     unpack_flue,
 )
-from roberta_small.preprocess.download.fetch import Digest
 from tests.support.archives import write_tar, write_zip
 
 REVIEW = "<item><category>{}</category><rating>{}</rating><text>Avis {} &amp; {}</text></item>"
 PAWSX = ("id", "sentence1", "sentence2", "label")
 XNLI = ("language", "gold_label", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
         "sentence2_parse", "sentence1", "sentence2", "promptID")  # fmt: skip
+PARTS = [(category, split) for category in CATEGORIES for split in ("train", "test")]
 LABELS = ("neutral", "entailment", "contradiction")
 
 
@@ -47,53 +45,27 @@ def inference(split):
 
 
 @pytest.fixture
-def archives(tmp_path, monkeypatch):
+def archives(tmp_path, monkeypatch, expect):
     """A function that writes the archives to the folder `local`, whose digests are then the expected ones."""
     monkeypatch.chdir(tmp_path)
     local = tmp_path / "local"
     local.mkdir()
 
-    def write(**changes):
-        reviews = {
-            CLS_MEMBER.format(category=category, split=split): "<items>{}</items>".format(
-                "".join(REVIEW.format(category, 1 + 4 * (i % 2), i, split) for i in range(20))
-            ).encode()
-            for category in CATEGORIES
-            for split in ("train", "test")
-        }
-        train = [
-            (f"Prémisse {i}", f"hypothèse {i}", ("neutral", "entailment", "contradictory")[i % 3])
-            for i in range(12)
-        ]
-        write_tar(local / CLS_ARCHIVE, {"cls-acl10-unprocessed/de/books/train.review": b"not XML", **reviews})
+    def write(pawsx=None, header=("premise", "hypo", "label")):
+        reviews = {"cls-acl10-unprocessed/de/books/train.review": b"not XML"}
+        for category, split in PARTS:
+            items = "".join(REVIEW.format(category, 1 + 4 * (i % 2), i, split) for i in range(20))
+            reviews[CLS_MEMBER.format(category=category, split=split)] = f"<items>{items}</items>".encode()
+        write_tar(local / CLS_ARCHIVE, reviews)
         files = {"translated_train": "train", "dev_2k": "dev", "test_2k": "test"}
-        write_tar(
-            local / PAWSX_ARCHIVE,
-            {
-                f"x-final/fr/{name}.tsv": tsv(PAWSX, changes.get("pawsx") or pairs(split))
-                for name, split in files.items()
-            },
-        )
-        write_zip(
-            local / XNLI_TRAIN_ARCHIVE,
-            {
-                "XNLI-MT-1.0/multinli/multinli.train.fr.tsv": tsv(
-                    changes.get("header") or ("premise", "hypo", "label"), train
-                )
-            },
-        )
-        write_zip(
-            local / XNLI_ARCHIVE,
-            {f"XNLI-1.0/xnli.{split}.tsv": tsv(XNLI, inference(split)) for split in ("dev", "test")},
-        )
-        sources = [
-            replace(
-                source,
-                files={name: Digest("git", Digest("git", "").of(local / name)) for name in source.files},
-            )
-            for source in command.SOURCES["flue"]
-        ]
-        monkeypatch.setitem(command.SOURCES, "flue", tuple(sources))
+        found = {f"x-final/fr/{name}.tsv": tsv(PAWSX, pawsx or pairs(split)) for name, split in files.items()}
+        write_tar(local / PAWSX_ARCHIVE, found)
+        names = ("neutral", "entailment", "contradictory")
+        train = tsv(header, [(f"Prémisse {i}", f"hypothèse {i}", names[i % 3]) for i in range(12)])
+        write_zip(local / XNLI_TRAIN_ARCHIVE, {"XNLI-MT-1.0/multinli/multinli.train.fr.tsv": train})
+        found = {f"XNLI-1.0/xnli.{split}.tsv": tsv(XNLI, inference(split)) for split in ("dev", "test")}
+        write_zip(local / XNLI_ARCHIVE, found)
+        expect("flue", local)
         return local
 
     return write
@@ -107,7 +79,7 @@ def test_all_tasks(archives, capsys):
     assert main(["download", "flue", "--out", "flue", "--from", str(archives())]) == 0
     printed = capsys.readouterr().out
     found = {str(path.relative_to("flue")) for path in Path("flue").rglob("*.jsonl")}
-    reviews = {f"cls-{category}/{split}.jsonl" for category in CATEGORIES for split in ("train", "test")}
+    reviews = {f"cls-{category}/{split}.jsonl" for category, split in PARTS}
     assert found == reviews | {
         f"{t}/{s}.jsonl" for t in ("paws-x", "xnli") for s in ("train", "valid", "test")
     }

@@ -1,11 +1,9 @@
 """GLUE: files of the same form as the official ones, to JSON lines, to data folders, to a submission."""
 
-import hashlib
 import io
 import json
 import re
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,7 @@ from roberta_small.common.label_kinds import KINDS, REGRESSION, SINGLE_LABEL, ki
 from roberta_small.common.predictions import Prediction, ValuePrediction
 from roberta_small.eval.predict.output import TextPrediction, write_glue
 from roberta_small.preprocess.__main__ import main
-from roberta_small.preprocess.download import command
 from roberta_small.preprocess.download.archives import GLUE, MRPC_DEV, MRPC_TEST, MRPC_TRAIN
-from roberta_small.preprocess.download.fetch import Digest
 from tests.support.archives import write_zip
 from tests.support.labelled_files import prepare
 
@@ -70,7 +66,7 @@ def mrpc(count):
 
 
 @pytest.fixture
-def local(tmp_path, monkeypatch):
+def local(tmp_path, monkeypatch, expect):
     """A folder with all files, whose digests are then the expected ones."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "local"
@@ -83,18 +79,8 @@ def local(tmp_path, monkeypatch):
     (folder / MRPC_TRAIN).write_bytes(mrpc(COUNT))
     (folder / MRPC_TEST).write_bytes(mrpc(9))
     (folder / MRPC_DEV).write_text("".join(f"{i}\t{i + 100}\n" for i in range(0, COUNT, 3)))
-    expect(monkeypatch, folder)
+    expect("glue", folder)
     return folder
-
-
-def expect(monkeypatch, folder):
-    def of(name):
-        return Digest("sha256", hashlib.sha256((folder / name).read_bytes()).hexdigest())
-
-    sources = [
-        replace(source, files={name: of(name) for name in source.files}) for source in command.SOURCES["glue"]
-    ]
-    monkeypatch.setitem(command.SOURCES, "glue", tuple(sources))
 
 
 def rows(path):
@@ -141,12 +127,12 @@ def test_a_task_is_prepared_without_further_options(local, task, kind):
         ("STS-B", (b"\t0.143\n", b"\tmany\n"), r"STS-B/\w+\.tsv, line 3: label 'many'"),
     ],
 )
-def test_another_content_is_one_error(local, monkeypatch, capsys, task, change, message):
+def test_another_content_is_one_error(local, expect, capsys, task, change, message):
     (archive,) = [one.archive for one in GLUE if one.folder == task]
     with zipfile.ZipFile(local / archive) as old:
         members = {name: old.read(name).replace(*change) for name in old.namelist()}
     write_zip(local / archive, members)
-    expect(monkeypatch, local)
+    expect("glue", local)
     assert main(["download", "glue", "--out", "glue", "--from", str(local)]) == 1
     error = capsys.readouterr().err
     assert re.search(message, error)

@@ -3,7 +3,7 @@
 import pytest
 
 from roberta_small.preprocess.readers.dialect import Dialect
-from roberta_small.preprocess.readers.tables import detect
+from roberta_small.preprocess.readers.tables import load
 from tests.support.table_files import rows
 
 
@@ -70,6 +70,6 @@ def test_a_row_with_fewer_fields_is_filled(write):
 
 
 def test_a_guessed_delimiter_is_named_without_a_header(write):
-    _, (note,) = detect(write("a.csv", "bon, très bien;1\nnul, raté;0\n"), Dialect(header=False))
+    (note,) = load(write("a.csv", "bon, très bien;1\nnul, raté;0\n"), Dialect(header=False)).notes
     assert "delimiter" in note
     assert "--delimiter" in note

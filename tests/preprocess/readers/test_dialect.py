@@ -7,7 +7,7 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.dialect import Dialect
-from roberta_small.preprocess.readers.tables import detect, read_table
+from roberta_small.preprocess.readers.tables import load, read_table
 from tests.support.table_files import chosen, rows
 
 WRITTEN = {
@@ -25,21 +25,23 @@ def test_a_detected_encoding_is_named_with_an_example(write, encoding):
     path = write("a.csv", text.encode(encoding))
     wanted = [(number, *line.split(";")) for number, line in enumerate(text.split("\n")[1:-1], start=2)]
     assert rows(path) == wanted
-    dialect, (note,) = detect(path)
+    loaded = load(path)
+    (note,) = loaded.notes
     assert path in note
     assert f" {encoding}" in note
     assert "--encoding" in note
     example = re.search(r"'(.*)'", note)[1]
     assert example in text
     assert not example.isascii()
-    assert dialect == Dialect(encoding, ";")
+    assert loaded.dialect == Dialect(encoding, ";")
 
 
 def test_a_given_encoding_and_delimiter(write):
     path = write("a.csv", "text#label\nna\u00efve, caf\u00e9;1#0\n".encode("cp1252"))
     dialect = chosen("Windows-1252", "#")
     assert rows(path, dialect) == [(2, "naïve, café;1", "0")]
-    assert detect(path, dialect) == (dialect, [])
+    loaded = load(path, dialect)
+    assert (loaded.dialect, loaded.notes) == (dialect, [])
     assert rows(write("b.jsonl", '{"text": "été", "label": 1}\n'.encode("latin1")), chosen("latin1"))
     with pytest.raises(UserError, match=r"a\.csv, line 2: not UTF-8"):
         read_table(path, chosen("utf8"))
@@ -88,4 +90,4 @@ def test_an_accent_after_a_long_text_without(write):
 def test_utf_32(write):
     path = write("a.csv", "text;label\nété;1\n".encode("utf-32"))
     assert rows(path) == [(2, "été", "1")]
-    assert detect(path)[1] == []
+    assert load(path).notes == []

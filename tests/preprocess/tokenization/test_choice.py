@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sentencepiece
 from fairseq.data import Dictionary
@@ -13,7 +12,6 @@ from transformers import AutoTokenizer
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.inputs.prepare import _content
 from roberta_small.preprocess import dataset
-from roberta_small.preprocess.readers.lines import read_blocks
 from roberta_small.preprocess.tokenization.choice import (
     MODEL,
     TokenizerOptions,
@@ -25,6 +23,7 @@ from roberta_small.preprocess.tokenization.choice import (
 from roberta_small.preprocess.tokenization.encoder import parse_model
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 from tests.support import tiny_tokenizers
+from tests.support.encoded import rows
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur <b> 5 < 6", "bon" * 40]
 
@@ -40,20 +39,15 @@ def chosen_for(name, text):
     return choose(TokenizerOptions(tokenizer=str(name)), [text])
 
 
-def encode(tokenizer, path):
-    encoded = [tokenizer.encoder(block) for block in read_blocks(str(path))]
-    return [row.tolist() for part in encoded for row in np.split(part.ids, np.cumsum(part.sizes)[:-1])]
-
-
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
 def test_ids_are_those_of_the_transformers_tokenizer(family, fast, tmp_path, text):
     folder = tiny_tokenizers.FAMILIES[family](tmp_path / family, fast=fast)
     chosen = chosen_for(folder, text)
     reference = AutoTokenizer.from_pretrained(folder)
-    for line, row in zip(TEXTS, encode(chosen, text), strict=False):
+    for line, row in zip(TEXTS, rows(chosen.encoder, TEXTS), strict=True):
         assert [chosen.init_token, *row] == reference(line)["input_ids"]
-    a, b = (encode(chosen, text)[i] for i in (0, 2))
+    a, b = rows(chosen.encoder, [TEXTS[0], TEXTS[2]])
     assert [chosen.init_token, *a, chosen.separator_token, *b] == reference(TEXTS[0], TEXTS[2])["input_ids"]
 
 
@@ -81,7 +75,7 @@ def test_a_folder_of_a_model_needs_only_the_vocabulary_of_its_tokenizer(family, 
     (folder / "config.json").write_text(json.dumps({"model_type": family}))
     assert names(locate(str(folder))) == vocabulary
     chosen = chosen_for(folder, text)
-    for row, ids in zip(encode(chosen, text), wanted, strict=False):
+    for row, ids in zip(rows(chosen.encoder, TEXTS), wanted, strict=True):
         assert [chosen.encoder.order[i] for i in [chosen.init_token, *row]] == ids
 
 
@@ -129,7 +123,7 @@ def test_a_saved_transformers_tokenizer_gives_the_same_ids(family, tmp_path, tex
     chosen = chosen_for(tiny_tokenizers.FAMILIES[family](tmp_path / family), text)
     chosen.save(tmp_path / "saved")
     again = chosen_for(tmp_path / "saved", text)
-    assert encode(again, text) == encode(chosen, text)
+    assert rows(again.encoder, TEXTS) == rows(chosen.encoder, TEXTS)
     assert again.describe() == chosen.describe()
 
 
@@ -139,7 +133,7 @@ def test_a_sentencepiece_model_keeps_all_its_tokens(tmp_path, text):
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / MODEL))
     symbols = chosen.encoder.dictionary.symbols
     assert sorted(symbols[4:]) == sorted(model.id_to_piece(i) for i in range(3, len(model)))
-    for line, row in zip(TEXTS[:1], encode(chosen, text), strict=False):
+    for line, row in zip(TEXTS[:1], rows(chosen.encoder, TEXTS[:1]), strict=True):
         assert [symbols[i] for i in row] == [*model.encode(line, out_type=str), "</s>"]
 
 
@@ -147,7 +141,8 @@ def test_a_trained_tokenizer_fits_the_text(text):
     chosen = chosen_for("train", text)
     assert len(parse_model(chosen.model, "trained")) > 30
     assert 30 < len(chosen.encoder.dictionary) < carried_size([str(text)])
-    assert 3 not in {i for row in encode(chosen, text)[5:] for i in row}  # no unknown tokens
+    found = rows(chosen.encoder, tiny_tokenizers.lines())
+    assert 3 not in {i for row in found for i in row}  # no unknown tokens
 
 
 @pytest.mark.parametrize(("words", "size"), [(10, 500), (2_600, 1000), (100_000, 16_000)])
@@ -182,12 +177,7 @@ def test_names_that_may_be_on_the_hub():
 
 
 @pytest.mark.parametrize(
-    ("name", "named"),
-    [
-        ("empty", "empty"),
-        ("missing.model", "missing.model"),
-        ("weights", "dict.txt"),
-    ],
+    ("name", "named"), [("empty", "empty"), ("missing.model", "missing.model"), ("weights", "dict.txt")]
 )
 def test_what_is_no_tokenizer_is_refused(tmp_path, monkeypatch, text, name, named):
     monkeypatch.chdir(tmp_path)
