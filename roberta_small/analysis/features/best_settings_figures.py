@@ -171,12 +171,7 @@ def _draw_curves(
 def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
     """The settings that differ from the chosen one in this flag alone, with its `value`."""
     best = settings.loc[settings["chosen"], "values"].item()
-    others = {name: value for name, value in best.items() if name != flag}
-    rows = [
-        flag in values and {name: value for name, value in values.items() if name != flag} == others
-        for values in settings["values"]
-    ]
-    line = settings[rows]
+    line = settings[[flag in one and {**one, flag: ""} == {**best, flag: ""} for one in settings["values"]]]
     return line.assign(value=[values[flag] for values in line["values"]])
 
 

@@ -51,11 +51,6 @@ def test_runs_without_manifest_are_named_by_their_path(runs, caplog, monkeypatch
     assert message.startswith("2 runs without manifest.json")
 
 
-def test_a_run_that_failed_before_its_first_log_is_listed(runs):
-    write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4, status="failed")
-    assert find_runs(runs)[-1].status == "failed"
-
-
 def test_warning_for_unfinished_runs(runs, caplog):
     write_run(runs, "random", 4, [50.0], [50.0], status="interrupted")
     found = find_runs(runs)
