@@ -59,7 +59,8 @@ def best_table(selection: Selection) -> Table:
     steps = best["step"].astype("string").fillna(best["tied_steps"].str.replace(" ", ", "))
     shown = best[RUN].astype(str).assign(
         valid=[number(x, by) for x in best["valid"]], test=[number(x, metric) for x in best["test"]],
-        epoch=best["epoch"].map(_dash), step=steps.replace("", "–"), ties=best["ties"].astype(str),
+        epoch=[_dash(epoch) for epoch in best["epoch"]], step=steps.replace("", "–"),
+        ties=best["ties"].astype(str),
     )  # fmt: skip
     shown, groups, means = with_means(shown, best, averaged, query.ddof)
     means, names = tuple(mean._replace(tested=mean.column == "test") for mean in means), {}

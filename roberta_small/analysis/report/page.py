@@ -65,11 +65,7 @@ CAPTIONS = {
 
 
 def write_report(
-    selection: Selection,
-    path: str | os.PathLike[str],
-    *,
-    title: str = "Results",
-    audit: Sequence[Table] = (),
+    selection: Selection, path: str | os.PathLike[str], *, title: str = "Results", audit: Sequence[Table] = ()
 ) -> Path:
     """Write the report on `selection` to `path`, atomically; the bytes are reproducible.
 
