@@ -128,7 +128,8 @@ def _compare_two(
     if pairs:
         a, b = a[matched], b[matched]
     x, y = a.to_numpy(dtype=float), b.to_numpy(dtype=float)
-    row = dict(zip(("a", "b", "at"), names, strict=True), design="paired" if pairs else "unpaired")
+    row: dict[str, Any] = dict(zip(("a", "b", "at"), names, strict=True))
+    row["design"] = "paired" if pairs else "unpaired"
     means = {"mean_a": x.mean() if len(x) else math.nan, "mean_b": y.mean() if len(y) else math.nan}
     row |= {"n_a": len(x), "n_b": len(y), **means}
     row |= {f"dropped_{side}": " ".join(map(str, seeds)) for side, seeds in zip("ab", dropped, strict=True)}

@@ -172,8 +172,8 @@ def _compare(row: dict, values: pd.Series) -> dict[str, object]:
     found |= {"source": row["source"], "difference": mean - row["mean"]}
     within = None if math.isnan(low) else low <= 0 <= high
     low, high = cut(low, high, row["metric"], mean, row["mean"])
-    test = None if within is None else test
-    return found | {"test": test, "low": low, "high": high, "p": p, "within_noise": within}
+    found |= {"test": None if within is None else test, "low": low, "high": high}
+    return found | {"p": p, "within_noise": within}
 
 
 def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
