@@ -86,8 +86,7 @@ def compare_groups(
             here = values[values["at"] == point]
             of_a, of_b = (here[here["group"] == group].set_index("seed")["value"] for group in (a, b))
             row = _compare_two(of_a, of_b, (a, b, point), pairing, lower)
-            means = row["mean_a"], row["mean_b"]
-            row["low"], row["high"] = cut(row["low"], row["high"], metric, *means)
+            row["low"], row["high"] = cut(row["low"], row["high"], metric, row["mean_a"], row["mean_b"])
             rows.append(row | _plan(row, detect))
     frame = pd.DataFrame(rows)
     for test in TESTS:
@@ -129,17 +128,13 @@ def _compare_two(
     if pairs:
         a, b = a[matched], b[matched]
     x, y = a.to_numpy(dtype=float), b.to_numpy(dtype=float)
+    row: dict[str, Any] = dict(zip(("a", "b", "at"), names, strict=True))
+    row["design"] = "paired" if pairs else "unpaired"
+    means = {"mean_a": x.mean() if len(x) else math.nan, "mean_b": y.mean() if len(y) else math.nan}
+    row |= {"n_a": len(x), "n_b": len(y), **means}
+    row |= {f"dropped_{side}": " ".join(map(str, seeds)) for side, seeds in zip("ab", dropped, strict=True)}
     return {
-        "a": names[0],
-        "b": names[1],
-        "at": names[2],
-        "design": "paired" if pairs else "unpaired",
-        "n_a": len(x),
-        "n_b": len(y),
-        "mean_a": x.mean() if len(x) else math.nan,
-        "mean_b": y.mean() if len(y) else math.nan,
-        "dropped_a": " ".join(map(str, dropped[0])),
-        "dropped_b": " ".join(map(str, dropped[1])),
+        **row,
         **vars((paired if pairs else unpaired)(x, y)),
         "correlation": a.corr(b) if pairs and len(x) > 2 and a.nunique() > 1 < b.nunique() else math.nan,
         "p_a_beats_b": beats(x, y, lower=lower),
@@ -148,22 +143,15 @@ def _compare_two(
 
 def _plan(row: dict[str, Any], detect: float) -> dict[str, float]:
     """The seeds needed, also for both ends of the interval of the standard deviation."""
-    is_paired, smaller = row["design"] == "paired", min(row["n_a"], row["n_b"])
+    is_paired, known = row["design"] == "paired", row["std"] > 0
     freedom = row["n_a"] - 1 if is_paired else row["n_a"] + row["n_b"] - 2
-    known = row["std"] > 0
     low, high = std_factors(freedom) if known else (math.nan, math.nan)
-    needed, needed_low, needed_high = (
-        seeds_needed(detect, row["std"] * factor, paired=is_paired) for factor in (1.0, low, high)
-    )
-    return {
-        "detect": detect,
-        "seeds_needed": needed,
-        "seeds_needed_low": needed_low,
-        "seeds_needed_high": needed_high,
-        "seeds_more": max(0.0, needed - smaller) if known else math.nan,
-        "std_low": low,
-        "std_high": high,
+    factors = {"seeds_needed": 1.0, "seeds_needed_low": low, "seeds_needed_high": high}
+    needed = {
+        name: seeds_needed(detect, row["std"] * factor, paired=is_paired) for name, factor in factors.items()
     }
+    more = max(0.0, needed["seeds_needed"] - min(row["n_a"], row["n_b"])) if known else math.nan
+    return {"detect": detect, **needed, "seeds_more": more, "std_low": low, "std_high": high}
 
 
 @dataclass(frozen=True)
@@ -194,7 +182,7 @@ def paired(a: Values, b: Values) -> Difference:
     differences = a - b
     n = len(differences)
     if n < 2:
-        return _untested(a * unit, b * unit)
+        return unpaired(a * unit, b * unit)  # a difference without a test
     low, high = t_interval(differences * unit)
     if not differences.any():
         return Difference(0.0, low, high, 0.0, math.nan, 1.0, 1.0, 2.0 ** (1 - n))
@@ -220,7 +208,8 @@ def unpaired(a: Values, b: Values) -> Difference:
 
     (a, b), unit = in_whole_units(a, b)
     if min(len(a), len(b)) < 2:
-        return _untested(a * unit, b * unit)
+        difference = float((a * unit).mean() - (b * unit).mean()) if len(a) and len(b) else math.nan
+        return Difference(difference, *[math.nan] * 7)
     low, high, p_t = welch_interval(*mean_std(a), len(a), *mean_std(b), len(b))
     relabellings = math.comb(len(a) + len(b), len(a))
     labels = permutation_test(
@@ -281,11 +270,6 @@ def _ranking(ranked: Values, total: int) -> object:
     if total > EXACT_UP_TO or (len(np.unique(ranked)) == len(ranked) and ranked.all()):
         return "auto"
     return PermutationMethod(**_permutations(total))
-
-
-def _untested(a: Values, b: Values) -> Difference:
-    difference = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
-    return Difference(difference, *[math.nan] * 7)
 
 
 def in_whole_units(*groups: Values) -> tuple[list[Values], float]:

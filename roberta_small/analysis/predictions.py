@@ -199,12 +199,8 @@ def bootstrap_examples(differences: Values) -> Interval:
 def _accuracy(correct: pd.Series, prefix: str) -> dict[str, float]:
     fraction = correct.mean() if len(correct) else np.nan
     low, high = wilson_interval(fraction, len(correct))
-    return {
-        f"{prefix}n": len(correct),
-        f"{prefix}accuracy": 100 * fraction,
-        f"{prefix}low": 100 * low,
-        f"{prefix}high": 100 * high,
-    }
+    found = {"accuracy": 100 * fraction, "low": 100 * low, "high": 100 * high}
+    return {f"{prefix}{name}": value for name, value in {"n": len(correct), **found}.items()}
 
 
 def _pair_seeds(predictions: pd.DataFrame, groups: tuple[str, str]) -> dict[int, tuple[int, int]]:

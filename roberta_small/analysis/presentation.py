@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from roberta_small.analysis.compare import against, compare_groups
 from roberta_small.analysis.query import Study, names_of
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.scoring import BEST, summarize
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.metrics import label, lower_is_better
-from roberta_small.common.tables import Mean, Table
+from roberta_small.common.tables import Mean, Table, mean_std_cell
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Largest p-value of each mark."""
 PAIR = ("A", "B")
 """Columns with the names of two compared groups."""
-GROUP_COLUMNS = ("arm", "init")
 HEADING = "group"
 LABELLED = {HEADING: "group_label", "a": "a_label", "b": "b_label"}
 """Columns of labels that are added to CSV and JSON."""
@@ -43,6 +44,29 @@ class Computed:
                     f"{', '.join(by_name)}"
                 )
         return replace(self, tables=[by_name[name] for name in dict.fromkeys(names)])
+
+
+def with_means(
+    shown: pd.DataFrame, runs: pd.DataFrame, averaged: Mapping[str, tuple[str, str, str]], ddof: int = 1
+) -> tuple[pd.DataFrame, tuple[str, ...], tuple[Mean, ...]]:
+    """`shown` with a row of means below the runs of each arm and init, the group of each row, and the means.
+
+    `shown` has a row for each one of `runs`. `averaged`: heading -> column of `runs`, its metric and subset.
+    """
+    statistics = {
+        heading: summarize(runs, GROUP, column, ddof=ddof).set_index(GROUP)
+        for heading, (column, _, _) in averaged.items()
+    }
+    parts, groups, means = [], list[str](), list[Mean]()
+    for (arm, init), of_group in runs.groupby(GROUP):
+        last = {"arm": arm, "init": init, "seed": "mean ± std (n)"}
+        groups += [f"{arm}/{init}"] * (len(of_group) + 1)
+        for heading, (_, metric, subset) in averaged.items():
+            found = statistics[heading].loc[(arm, init)]
+            last[heading] = mean_std_cell(found["mean"], found["std"], metric, found["n"])
+            means.append(Mean(len(groups) - 1, heading, groups[-1], BEST, subset, metric, found["mean"]))
+        parts += [shown.loc[of_group.index], pd.DataFrame([last])]
+    return pd.concat(parts, ignore_index=True).fillna(""), tuple(groups), tuple(means)
 
 
 def present(
@@ -161,9 +185,9 @@ def _labelled(table: Table, study: Study) -> Table:
     if not study.query.labels:
         return table
     shown, names = table.shown, {}
-    if table.groups and set(GROUP_COLUMNS) <= set(shown):
+    if table.groups and set(GROUP) <= set(shown):
         place = shown.columns.get_loc("arm")
-        shown = shown.drop(columns=list(GROUP_COLUMNS))
+        shown = shown.drop(columns=GROUP)
         shown.insert(place, HEADING, [study.label(group) for group in table.groups])
     elif table.groups and HEADING in shown:
         shown = shown.assign(**{HEADING: [study.label(group) for group in table.groups]})
@@ -173,7 +197,7 @@ def _labelled(table: Table, study: Study) -> Table:
         elif study.label(column) != column:
             names[column] = study.label(column)
     labelled = {column: table.data[column] for column in ("a", "b") if column in table.data}
-    if set(GROUP_COLUMNS) <= set(table.data):
+    if set(GROUP) <= set(table.data):
         labelled[HEADING] = names_of(table.data)
     added = {LABELLED[name]: column.map(study.label) for name, column in labelled.items()}
     return replace(

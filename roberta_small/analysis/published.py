@@ -166,21 +166,14 @@ def _compare(row: dict, values: pd.Series) -> dict[str, object]:
     else:
         test, other_n = (EXACT, math.inf) if math.isnan(reference_n) else (EQUAL_STD, reference_n)
         low, high, p = one_std_interval(mean, std, n, row["mean"], other_n)
-    return {
-        **{column: row[column] for column in KEY},
-        "n": n,
-        "mean": mean,
-        "std": std,
-        "reference_n": reference_n,
-        "reference_mean": row["mean"],
-        "reference_std": reference_std,
-        "source": row["source"],
-        "difference": mean - row["mean"],
-        "test": None if math.isnan(low) else test,
-        **dict(zip(("low", "high"), cut(low, high, row["metric"], mean, row["mean"]), strict=True)),
-        "p": p,
-        "within_noise": None if math.isnan(low) else low <= 0 <= high,
-    }
+    found: dict[str, object] = {column: row[column] for column in KEY}
+    found |= {"n": n, "mean": mean, "std": std}
+    found |= {"reference_n": reference_n, "reference_mean": row["mean"], "reference_std": reference_std}
+    found |= {"source": row["source"], "difference": mean - row["mean"]}
+    within = None if math.isnan(low) else low <= 0 <= high
+    low, high = cut(low, high, row["metric"], mean, row["mean"])
+    found |= {"test": None if within is None else test, "low": low, "high": high}
+    return found | {"p": p, "within_noise": within}
 
 
 def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
@@ -206,8 +199,8 @@ def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
         raise UserError(f"{where}: n is '{cells['n']}', not an integer")
     if (ddof := cells.get("ddof") or "1") not in ("0", "1"):
         raise UserError(f"{where}: ddof is '{ddof}', not 0 (population) or 1 (sample)")
-    names = {column: cells[column] for column in KEY}
-    return {**names, **numbers, "ddof": int(ddof), "source": cells.get("source") or ""}
+    row = {column: cells[column] for column in KEY}
+    return {**row, **numbers, "ddof": int(ddof), "source": cells.get("source") or ""}
 
 
 def _rows_of_table(path: Path) -> Iterator[Row]:
@@ -258,11 +251,7 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
     caption = f"{shared}: comparison with {source}" if constant else f"comparison with {source}"
     shown = pd.DataFrame(
         {
-            "arm": data["arm"],
-            "init": data["init"],
-            "at": data["epoch"],
-            "subset": data["subset"],
-            "metric": data["metric"],
+            **data[KEY].rename(columns={"epoch": "at"}),
             "ours": [mean_std_cell(row["mean"], row["std"], row["metric"], row["n"]) for row in rows],
             "reference": [_published(row) for row in rows],
             "difference": [signed(row["difference"], row["metric"]) for row in rows],
@@ -282,13 +271,7 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
 
 
 def with_published(
-    table: Table,
-    comparison: pd.DataFrame,
-    source: str,
-    metric: str,
-    subset: str,
-    *,
-    wide: Sequence[str] = (),
+    table: Table, comparison: pd.DataFrame, source: str, metric: str, subset: str, wide: Sequence[str]
 ) -> Table:
     """The table with the published value, the difference and the verdict beside each mean of a group.
 

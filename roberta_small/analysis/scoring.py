@@ -195,30 +195,16 @@ def spread_over_seeds(
     for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False, disable=None):
         x = group["value"].to_numpy(dtype=float)
         mean, std = mean_std(x, ddof)
-        t, bootstrap = cut(*t_interval(x), metric), bootstrap_interval(x)
-        examples = [100 * end for end in wilson_interval(mean / 100, counts)]
-        widths = [high - low for low, high in (t, examples)]
+        low, high = wilson_interval(mean / 100, counts)
+        ends = {"t": cut(*t_interval(x), metric), "bootstrap": bootstrap_interval(x)}
+        ends["examples"] = 100 * low, 100 * high
+        widths = [ends[name][1] - ends[name][0] for name in ("t", "examples")]
         wider = "seeds" if widths[0] > widths[1] else "examples"
-        rows.append(
-            {
-                "arm": arm,
-                "init": init,
-                "at": at,
-                "n": len(x),
-                "mean": mean,
-                "std": std,
-                "median": np.median(x),
-                "min": x.min(),
-                "max": x.max(),
-                "t_low": t[0],
-                "t_high": t[1],
-                "bootstrap_low": bootstrap[0],
-                "bootstrap_high": bootstrap[1],
-                "examples_low": examples[0],
-                "examples_high": examples[1],
-                "wider": None if np.isnan(widths).any() else wider,
-            }
-        )
+        row = {"arm": arm, "init": init, "at": at, "n": len(x), "mean": mean, "std": std}
+        row |= {"median": np.median(x), "min": x.min(), "max": x.max()}
+        for name, (low, high) in ends.items():
+            row |= {f"{name}_low": low, f"{name}_high": high}
+        rows.append(row | {"wider": None if np.isnan(widths).any() else wider})
     return pd.DataFrame(rows).sort_values(GROUP, kind="stable", ignore_index=True)
 
 
@@ -229,9 +215,8 @@ def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1
     `common.statistics.mean_std`; computed by pandas for all groups at once.
     """
     groups = values.groupby(by)[column]
-    return pd.DataFrame(
-        {"n": groups.count(), "mean": groups.mean(), "std": groups.std(ddof=ddof)}
-    ).reset_index()
+    statistics = {"n": groups.count(), "mean": groups.mean(), "std": groups.std(ddof=ddof)}
+    return pd.DataFrame(statistics).reset_index()
 
 
 def validations(table: pd.DataFrame) -> pd.DataFrame:
@@ -300,19 +285,11 @@ def expected_best_of_seeds(best: pd.DataFrame, *, lower: bool = False) -> pd.Dat
     Columns: `arm`, `init`, `seeds_tried`, `seeds` (their total number), `valid` (expected best), `test`
     (expected `test` of the run with the best `valid`). Runs that lack one of them are excluded.
     """
-    frames = []
-    for group, runs in best.dropna(subset=["valid", "test"]).groupby(GROUP):
+    frames = [pd.DataFrame(columns=[*GROUP, "seeds_tried", "seeds", "valid", "test"])]
+    for (arm, init), runs in best.dropna(subset=["valid", "test"]).groupby(GROUP):
         valid, test = (runs[column].to_numpy(dtype=float) for column in ("valid", "test"))
-        frames.append(
-            pd.DataFrame(
-                {
-                    **dict(zip(GROUP, group, strict=True)),
-                    "seeds_tried": np.arange(1, len(runs) + 1),
-                    "seeds": len(runs),
-                    "valid": expected_best(valid, valid, lower=lower),
-                    "test": expected_best(valid, test, lower=lower),
-                }
-            )
-        )
-    columns = [*GROUP, "seeds_tried", "seeds", "valid", "test"]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+        columns = {"arm": arm, "init": init, "seeds_tried": np.arange(1, len(runs) + 1), "seeds": len(runs)}
+        columns |= {"valid": expected_best(valid, valid, lower=lower)}
+        columns |= {"test": expected_best(valid, test, lower=lower)}
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames[1:] or frames, ignore_index=True)

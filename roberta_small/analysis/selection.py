@@ -16,14 +16,7 @@ from roberta_small.analysis.predictions import find_size, read_predictions
 from roberta_small.analysis.published import compare_reference, read_reference, with_published
 from roberta_small.analysis.query import DEFAULT_METRIC, Query, Study
 from roberta_small.analysis.read.long_table import REPORTED, read_runs
-from roberta_small.analysis.read.runs import (
-    LoggedRun,
-    describe,
-    find_runs,
-    inferred,
-    mixed_precision,
-    select_finished,
-)
+from roberta_small.analysis.read.runs import LoggedRun, describe, find_runs, select_finished
 from roberta_small.analysis.scoring import (
     best_checkpoints,
     choose_subsets,
@@ -180,7 +173,7 @@ class Selection:
         if self.reference is None:
             return table
         return with_published(
-            table, self.reference, self.reference_name, self.study.metric, self.study.split, wide=wide
+            table, self.reference, self.reference_name, self.study.metric, self.study.split, wide
         )
 
 
@@ -208,6 +201,5 @@ def found_runs(
 ) -> list[LoggedRun]:
     """`find_runs`; prints a summary after `prefix` on standard error."""
     runs = find_runs(source, pattern)
-    lines = [describe(runs), *inferred(runs), *mixed_precision(runs)]
-    print(prefix + "\n".join(lines), file=sys.stderr)
+    print(prefix + "\n".join(describe(runs)), file=sys.stderr)
     return runs

@@ -216,28 +216,25 @@ def save_figure(figure: Figure, folder: str | os.PathLike[str], name: str, fmt: 
     return path
 
 
-def thin_lines(figure: Figure) -> None:
-    """Adapt line widths and marker sizes to a figure for a paper."""
-    from matplotlib.collections import LineCollection
-    from matplotlib.lines import Line2D
-
-    for line in figure.findobj(Line2D):
-        line.set_markersize(PAPER_LINES * line.get_markersize())
-        line.set_linewidth(PAPER_LINES * line.get_linewidth())
-    for lines in figure.findobj(LineCollection):
-        lines.set_linewidth((PAPER_LINES * np.asarray(lines.get_linewidth())).tolist())
-
-
 def write_figures(
     figures: Iterable[tuple[str, Figure]],
     folder: str | os.PathLike[str],
     formats: Iterable[str] = ("png",),
     width: str | None = None,
 ) -> Iterator[Path]:
-    """Write (name, figure) pairs in each format; they are drawn for this width of `WIDTHS`."""
+    """Write (name, figure) pairs in each format; they are drawn for this width of `WIDTHS`.
+
+    Figures for a paper have thinner lines and smaller markers.
+    """
+    from matplotlib.collections import LineCollection
+    from matplotlib.lines import Line2D
+
     with paper(width):
         for name, figure in figures:
-            if width is not None:
-                thin_lines(figure)
+            for line in figure.findobj(Line2D) if width else ():
+                line.set_markersize(PAPER_LINES * line.get_markersize())
+                line.set_linewidth(PAPER_LINES * line.get_linewidth())
+            for lines in figure.findobj(LineCollection) if width else ():
+                lines.set_linewidth((PAPER_LINES * np.asarray(lines.get_linewidth())).tolist())
             for fmt in formats:
                 yield save_figure(figure, folder, name, fmt)

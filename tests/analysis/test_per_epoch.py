@@ -20,13 +20,6 @@ def test_per_epoch_is_numpys(runs, ddof):
         assert row["std"] == pytest.approx(np.std(tests, ddof=ddof))
 
 
-def test_nan_is_not_counted(tmp_path):
-    for seed, test in ((1, 50.0), (2, float("nan")), (3, 52.0)):
-        write_run(tmp_path, "random", seed, [50.0], [test])
-    (row,) = per_epoch(load_runs(tmp_path)).to_dict("records")
-    assert (row["n"], row["mean"]) == (2, 51.0)
-
-
 def test_only_values_at_a_validation_count(tmp_path):
     """Seed 1 lost the log of its second validation: its later test values have no epoch."""
     run = write_run(tmp_path, "random", 1, [50.0], [51.0, 99.0, 99.0])

@@ -52,20 +52,6 @@ def test_accuracy_is_scikit_learns(run_tree):
         assert frame.loc[key, ["low", "high"]].tolist() == pytest.approx([100 * low, 100 * high])
 
 
-def test_accuracy_without_and_on_the_duplicates(run_tree):
-    root, predicted_by = run_tree
-    seen = frozenset({0, 7, 8, 299})
-    frame = accuracies(read_predictions(find_runs(root)), Overlap("test", "train", "exact", 300, seen))
-    row = frame.set_index(["init", "seed"]).loc[("random", 2)]
-    kept = [i for i in range(300) if i not in seen]
-    predicted = predicted_by["random", 2]
-    assert (row["unseen_n"], row["seen_n"]) == (296, 4)
-    assert row["unseen_accuracy"] == pytest.approx(100 * np.mean([LABELS[i] == predicted[i] for i in kept]))
-    assert row["seen_accuracy"] == pytest.approx(100 * np.mean([LABELS[i] == predicted[i] for i in seen]))
-    whole = (row["unseen_accuracy"] * 296 + row["seen_accuracy"] * 4) / 300
-    assert whole == pytest.approx(row["accuracy"])
-
-
 def test_the_audit_of_another_test_set_is_an_error(run_tree):
     root, predicted_by = run_tree
     run = root / "fairseq/random/seed1"
@@ -80,13 +66,6 @@ def test_the_audit_of_another_test_set_is_an_error(run_tree):
             UserError, match=rf"fairseq/random/seed1 .*test.* {other.size} lines.*audit\.json"
         ):
             accuracies(read_predictions(find_runs(run)), other)
-
-
-def test_runs_without_a_file_are_absent(run_tree):
-    root, _ = run_tree
-    write_run(root, "random", 3, [50.0], [51.0])
-    assert len(accuracies(read_predictions(find_runs(root)))) == 4
-    assert read_predictions(find_runs(root), "valid").empty
 
 
 def test_unlabelled_lines_are_skipped(tmp_path, caplog):

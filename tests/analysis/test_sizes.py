@@ -17,24 +17,19 @@ def test_from_prediction_files(runs):
     assert find_size(find_runs(runs), "valid") is None
 
 
-def with_data(root, data, digest):
-    write_run(
-        root, "random", 1, [50.0], [51.0], data={"path": str(data), "sha256": {"label/test.idx": digest}}
-    )
+def size_of_data(root, digest=None):
+    """The size of the test set of a run whose manifest records this folder of data."""
+    digests = {"label/test.idx": digest or sha256(root / "data/label/test.idx")}
+    data = {"path": str(root / "data"), "sha256": digests}
+    write_run(root / "runs", "random", 1, [50.0], [51.0], data=data)
+    return find_size(find_runs(root / "runs"))
 
 
-def test_from_the_data_folder_of_the_manifest(tmp_path):
+@pytest.mark.parametrize(("digest", "size"), [(None, 7), ("0" * 64, None)])
+def test_from_the_data_folder_of_the_manifest_if_it_is_unchanged(tmp_path, digest, size):
     """A folder that fairseq's own builder wrote."""
     write_data(tmp_path / "data", sizes={"test": 7})
-    index = tmp_path / "data/label/test.idx"
-    with_data(tmp_path / "runs", tmp_path / "data", sha256(index))
-    assert find_size(find_runs(tmp_path / "runs")) == 7
-
-
-def test_not_from_a_folder_that_holds_other_data_now(tmp_path):
-    write_data(tmp_path / "data")
-    with_data(tmp_path / "runs", tmp_path / "data", "0" * 64)
-    assert find_size(find_runs(tmp_path / "runs")) is None
+    assert size_of_data(tmp_path, digest) == size
 
 
 @pytest.mark.parametrize("content", [b"", b"something else entirely, long enough"])
@@ -42,8 +37,7 @@ def test_not_from_another_format(tmp_path, content):
     index = tmp_path / "data/label/test.idx"
     index.parent.mkdir(parents=True)
     index.write_bytes(content)
-    with_data(tmp_path / "runs", tmp_path / "data", sha256(index))
-    assert find_size(find_runs(tmp_path / "runs")) is None
+    assert size_of_data(tmp_path) is None
 
 
 def test_runs_with_different_sizes_are_an_error(runs):

@@ -87,13 +87,10 @@ def test_order_then_groups_then_the_rest():
     assert study.sorted(frame)["x"].tolist() == [2, 3, 1]
 
 
-def test_names_in_a_text_are_replaced_whole():
+def test_names_in_a_text_are_replaced_whole_and_labels_with_a_comma_quoted():
     study = Study.of(Query(labels={"fairseq/random": "R", "fairseq,lr=1e-4/random": "$F$"}), KNOWN)
     text = "fairseq/random, fairseq,lr=1e-4/random/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
     assert study.relabel(text) == "R, $F$/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
-
-
-def test_labels_with_a_comma_are_quoted_in_a_text():
     study = Study.of(Query(labels={"fairseq/random": "Random, 1e-5"}), KNOWN)
     assert study.relabel("fairseq/random, hf/random") == "“Random, 1e-5”, hf/random"
 

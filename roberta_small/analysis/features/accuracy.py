@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from roberta_small.analysis.predictions import accuracies, read_predictions
-from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.presentation import Computed, with_means
 from roberta_small.analysis.query import NO_STUDY, Study, names_of
-from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN
+from roberta_small.analysis.read.long_table import REPORTED, RUN
 from roberta_small.analysis.scoring import BEST, at_best, best_checkpoints
 from roberta_small.analysis.selection import Selection
 from roberta_small.analysis.style import finish, legend_below, literal, paper_inches, wrap
@@ -25,10 +25,9 @@ from roberta_small.common.statistics import (
     LEVEL,
     confusion,
     expected_calibration_error,
-    mean_std,
     reliability,
 )
-from roberta_small.common.tables import PERCENT, Mean, Table, interval, mean_std_cell, whole
+from roberta_small.common.tables import PERCENT, Table, interval, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,9 +75,7 @@ def accuracy_table(
     rows = data.to_dict("records")
     shown = pd.DataFrame(
         {
-            "arm": data["arm"],
-            "init": data["init"],
-            "seed": data["seed"].astype(str),
+            **data[RUN].astype(str),
             "logged": [number(x, ACCURACY) for x in data["logged"]],
             "examples": data["n"].map(whole),
             "accuracy": [number(x, ACCURACY) for x in data["accuracy"]],
@@ -105,40 +102,22 @@ def accuracy_table(
             f"More than {LOGGED_TOLERANCE} points from the log, perhaps another checkpoint or other data: "
             f"{names}."
         )
-    shown, groups, means = _with_means(shown, data)
+    columns = {heading: heading.replace(" ", "_") for heading in AVERAGED if heading in shown}
+    averaged = {heading: (column, ACCURACY, split) for heading, column in columns.items()}
+    shown, groups, means = with_means(shown, data, averaged)
     return Table(
         name="accuracy",
         caption=f"Accuracy (%) on {split}, counted from the predictions",
         notes=tuple(notes),
         data=data.assign(split=split, level=LEVEL),
         shown=shown,
-        groups=tuple(groups),
-        means=tuple(mean._replace(subset=split) for mean in means),
+        groups=groups,
+        means=tuple(
+            mean._replace(metric=columns[mean.column], tested=mean.column == ACCURACY) for mean in means
+        ),
         wide=("logged", "examples", "unseen", "seen accuracy"),
         wide_notes=("logged: accuracy at the best checkpoint in the logs.",),
     )
-
-
-def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[Mean]]:
-    """A row of means below the runs of each arm and init, the group of each row, and the means."""
-    parts, groups, means = [], [], []
-    for group, runs in data.groupby(GROUP):
-        columns = {heading: heading.replace(" ", "_") for heading in AVERAGED if heading in shown}
-        statistics = {heading: mean_std(runs[column]) for heading, column in columns.items()}
-        cells = {
-            heading: mean_std_cell(*statistics[heading], ACCURACY, runs[column].count())
-            for heading, column in columns.items()
-        }
-        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells)
-        parts += [shown.loc[runs.index], pd.DataFrame([last])]
-        name = "/".join(group)
-        groups += [name] * (len(runs) + 1)
-        means += [
-            Mean(len(groups) - 1, heading, name, BEST, "", column, mean, tested=column == ACCURACY)
-            for heading, column in columns.items()
-            for mean, _ in [statistics[heading]]
-        ]
-    return pd.concat(parts, ignore_index=True).fillna(""), groups, means
 
 
 def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:

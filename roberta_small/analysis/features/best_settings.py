@@ -6,7 +6,7 @@ method) and the part after it the setting; the setting of the unchanged recipe i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
@@ -52,23 +52,18 @@ def find_settings(runs: Iterable[LoggedRun]) -> pd.DataFrame:
     ordered = []
     for (arm, init), run in groups.items():
         family, setting = split_arm(arm)
-        values = recipe_values(run, flags) | flag_values(setting)
+        recipe = flags_of(map(str, (run.read_manifest() or {}).get("recipe_flags") or ()))
+        values = {flag: (*recipe[f"--{flag}"], "")[1] for flag in flags if f"--{flag}" in recipe}
+        values |= flag_values(setting)
         row = {"arm": arm, "init": init, "family": family, "setting": setting, "values": values}
-        recipe = ", ".join(f"{flag}={value}" for flag, value in sorted(values.items()))
-        row |= {"label": setting or (f"{AS_RECIPE} ({recipe})" if recipe else AS_RECIPE)}
+        known = ", ".join(f"{flag}={value}" for flag, value in sorted(values.items()))
+        row |= {"label": setting or (f"{AS_RECIPE} ({known})" if known else AS_RECIPE)}
         # The recipe first, then by the values of the flags, numbers before text.
         numbers = [(number_of(value), value) for _, value in sorted(values.items())]
         order = [(number is None, number or 0.0, value) for number, value in numbers]
         ordered.append((family, init, setting != "", order, row))
     ordered.sort(key=lambda entry: entry[:-1])
     return pd.DataFrame([row for *_, row in ordered])
-
-
-def recipe_values(run: LoggedRun, flags: Sequence[str]) -> dict[str, str]:
-    """Flag (without dashes) -> its last value in the recipe of a run; flags without a value are missing."""
-    words = (run.read_manifest() or {}).get("recipe_flags") or ()
-    groups = flags_of(map(str, words))
-    return {flag: (*groups[f"--{flag}"], "")[1] for flag in flags if f"--{flag}" in groups}
 
 
 def choose_settings(
@@ -122,10 +117,10 @@ def varied_flags(settings: pd.DataFrame) -> list[str]:
     return sorted({flag for setting in settings["setting"] for flag in flag_values(setting)})
 
 
-def number_of(text: str | None) -> float | None:
+def number_of(text: str) -> float | None:
     """The value of a flag as a number; None if it is not a number."""
     try:
-        return float(text) if text is not None else None
+        return float(text)
     except ValueError:
         return None
 
@@ -146,16 +141,20 @@ def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Tab
     tried = number_tried(data)
     unused = f"; {'the test set' if reported == REPORTED else reported} is not used"
     unused = "" if subset == reported else unused
+
+    def cells(column: str, metric: str) -> list[str]:
+        return [mean_std_cell(row[f"{column}_mean"], row[f"{column}_std"], metric) for row in rows]
+
     shown = pd.DataFrame(
         {
             "arm": data["family"],
             "init": data["init"],
             "setting": data["label"],
             "n": data["n"].astype(str),
-            f"{label(by)} on {subset}": [_cell(row, "valid", by) for row in rows],
+            f"{label(by)} on {subset}": cells("valid", by),
             "behind": ["–" if row["chosen"] else signed(row["behind"], by).removeprefix("+") for row in rows],
             PERCENT: ["–" if row["chosen"] else signed_interval(row["low"], row["high"], by) for row in rows],
-            f"{label(metric)} on {reported}": [_cell(row, "test", metric) for row in rows],
+            f"{label(metric)} on {reported}": cells("test", metric),
             "best": [
                 "" if not row["chosen"] else "chosen" if n > 1 else "the only one"
                 for row, n in zip(rows, tried, strict=True)
@@ -178,7 +177,7 @@ def settings_table(data: pd.DataFrame, study: Study, *, size: int | None) -> Tab
             metric=metric, by=by, subset=subset, ddof=study.query.ddof, level=LEVEL
         ),
         shown=shown,
-        groups=tuple(data["arm"] + "/" + data["init"]),
+        groups=tuple(names_of(data)),
         wide=("behind", PERCENT),
         wide_notes=(
             f"behind: difference to the chosen setting on {subset}, over the seeds of both; "
@@ -245,10 +244,6 @@ def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> lis
             "reduce the uncertainty due to their number."
         )
     return notes
-
-
-def _cell(row: dict, column: str, metric: str) -> str:
-    return mean_std_cell(row[f"{column}_mean"], row[f"{column}_std"], metric)
 
 
 def compute(selection: Selection) -> Computed:

@@ -171,12 +171,7 @@ def _draw_curves(
 def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
     """The settings that differ from the chosen one in this flag alone, with its `value`."""
     best = settings.loc[settings["chosen"], "values"].item()
-    others = {name: value for name, value in best.items() if name != flag}
-    rows = [
-        flag in values and {name: value for name, value in values.items() if name != flag} == others
-        for values in settings["values"]
-    ]
-    line = settings[rows]
+    line = settings[[flag in one and {**one, flag: ""} == {**best, flag: ""} for one in settings["values"]]]
     return line.assign(value=[values[flag] for values in line["values"]])
 
 
@@ -186,15 +181,12 @@ def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
     numbers = {text: number for text in texts if (number := number_of(text)) is not None}
     if len(numbers) < len(texts):
         place = {text: index / max(1, len(texts) - 1) for index, text in enumerate(texts)}
-        return place, {place[text]: text for text in texts}
-    low, high = min(numbers.values()), max(numbers.values())
-    logarithmic = low > 0 and high / low >= DECADE
-
-    def scale(x: float) -> float:
-        return float(np.log10(x)) if logarithmic else float(x)
-
-    span = scale(high) - scale(low)
-    place = {text: (scale(x) - scale(low)) / span if span else 0.5 for text, x in numbers.items()}
+    else:
+        low, high = min(numbers.values()), max(numbers.values())
+        if low > 0 and high / low >= DECADE:
+            numbers = {text: float(np.log10(number)) for text, number in numbers.items()}
+        low, span = min(numbers.values()), max(numbers.values()) - min(numbers.values())
+        place = {text: (x - low) / span if span else 0.5 for text, x in numbers.items()}
     return place, {place[text]: text for text in texts}
 
 

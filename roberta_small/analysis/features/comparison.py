@@ -135,10 +135,7 @@ def comparison_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str
     rows = data.to_dict("records")
     shown = pd.DataFrame(
         {
-            "A": data["a"],
-            "B": data["b"],
-            "at": data["at"],
-            "design": data["design"],
+            **data[["a", "b", "at", "design"]].rename(columns={"a": "A", "b": "B"}),
             "n": [
                 f"{row['n_a']}+{row['n_b']}" if row["design"] == "unpaired" else str(row["n_a"])
                 for row in rows
@@ -194,7 +191,7 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
     columns += ["seeds_needed", "seeds_needed_low", "seeds_needed_high", "seeds_more"]
     shown = pd.DataFrame(
         {
-            **{name: data[key] for name, key in (("A", "a"), ("B", "b"), ("at", "at"), ("design", "design"))},
+            **data[["a", "b", "at", "design"]].rename(columns={"a": "A", "b": "B"}),
             "std": [number(x, metric) for x in data["std"]],
             "seeds needed": data["seeds_needed"].map(whole),
             PERCENT: [
@@ -264,7 +261,7 @@ def _holm_notes(data: pd.DataFrame) -> list[str]:
     """The number of rows in Holm's correction of each test: those with a p-value."""
     if len(data) < 2:
         return []
-    made = {name: int(data[f"p_{key}"].notna().sum()) for name, key in TESTS.items()}
+    made = {name: int(data[f"p_{key}"].count()) for name, key in TESTS.items()}
     if max(made.values()) < 2:
         return ["Holm: no adjustment, because no test applies to more than one row."]
     if len(set(made.values())) == 1:

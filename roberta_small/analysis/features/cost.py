@@ -49,19 +49,12 @@ def compute(selection: Selection) -> Computed:
         percent = 100 * mean["trainable_parameters"] / mean["parameters"]
         spread = f" ± {number(std, study.metric)}" if len(group) > 1 else ""
         groups.append(f"{arm}/{init}")
-        shown.append(
-            {
-                "arm": arm,
-                "init": init,
-                "seeds": str(len(group)),
-                f"{study.split} {label(study.metric)}": f"{number(score, study.metric)}{spread}",
-                "trained parameters": whole(mean["trainable_parameters"]),
-                "of all (%)": "–" if math.isnan(percent) else f"{percent:.2f}",
-                "seconds": whole(mean["seconds"]),
-                "CPU seconds": whole(mean["cpu_seconds"]),
-                "peak memory (MiB)": whole(mean["peak_memory_bytes"] / MIB),
-            }
-        )
+        row = {"arm": arm, "init": init, "seeds": str(len(group))}
+        row[f"{study.split} {label(study.metric)}"] = f"{number(score, study.metric)}{spread}"
+        row["trained parameters"] = whole(mean["trainable_parameters"])
+        row["of all (%)"] = "–" if math.isnan(percent) else f"{percent:.2f}"
+        row |= {"seconds": whole(mean["seconds"]), "CPU seconds": whole(mean["cpu_seconds"])}
+        shown.append(row | {"peak memory (MiB)": whole(mean["peak_memory_bytes"] / MIB)})
     table = Table(
         name="cost",
         caption=f"{study.metric.replace('_', ' ').capitalize()} at the best validation, and what training "

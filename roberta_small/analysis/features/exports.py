@@ -109,12 +109,11 @@ def _metric(row: Mapping, split: str) -> dict[str, object]:
 def compute(selection: Selection) -> Computed:
     """The table `scalars`."""
     table = selection.table
+    # As objects, because other floats are rounded to single precision, and are empty for NaN.
+    values = ["NaN" if math.isnan(value) else value for value in table["value"].tolist()]
     frame = table.assign(
         run=names_of(table) + "/seed" + table["seed"].astype(str),
         tag=table["subset"] + "/" + table["metric"],
-        # As objects, because other floats are rounded to single precision, and are empty for NaN.
-        value=pd.Series(
-            ["NaN" if math.isnan(value) else value for value in table["value"].tolist()], dtype=object
-        ),
+        value=pd.Series(values, dtype=object),
     )[COLUMNS]
     return Computed([Table("scalars", "All logged scalars", (), frame, frame.astype(str))])

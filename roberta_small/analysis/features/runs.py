@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from roberta_small.analysis.presentation import Computed
+from roberta_small.analysis.presentation import Computed, with_means
 from roberta_small.analysis.query import STD_NOTES, Query, Study, names_of
 from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
 from roberta_small.analysis.read.runs import LoggedRun
-from roberta_small.analysis.scoring import BEST, TieRule, choose_subsets, per_epoch, summarize, validations
+from roberta_small.analysis.scoring import TieRule, choose_subsets, per_epoch, summarize, validations
 from roberta_small.analysis.selection import Selection
 from roberta_small.common import archive
 from roberta_small.common.files import escaped
@@ -48,42 +48,25 @@ def best_table(selection: Selection) -> Table:
     """Table 1 of the selected runs, see `table1`."""
     study, query, best = selection.study, selection.study.query, selection.best
     metric, by, subset, reported = study.metric, study.by, study.choose_on, study.split
-    metric_of = {"valid": by, "test": metric}
-    summaries = {column: summarize(best, GROUP, column, ddof=query.ddof) for column in ("valid", "test")}
-    data, groups, means = [], [], []
-    lines: list[dict[str, str]] = []
+    averaged = {"valid": ("valid", by, subset), "test": ("test", metric, reported)}
+    summaries = {column: summarize(best, GROUP, column, ddof=query.ddof) for column in averaged}
+    data = []
     for index, (group, runs) in enumerate(best.groupby(GROUP)):
         data.append(runs.astype({"seed": object}))
-        for run in runs.to_dict("records"):
-            tied = run["tied_steps"].replace(" ", ", ")
-            lines.append(
-                {
-                    **{key: str(run[key]) for key in RUN},
-                    **{column: number(run[column], name) for column, name in metric_of.items()},
-                    "epoch": _dash(run["epoch"]),
-                    "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
-                    "ties": str(run["ties"]),
-                }
-            )
         for statistic in ("mean", "std"):
             values = {column: summary.at[index, statistic] for column, summary in summaries.items()}
             data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
-        cells = {
-            column: _mean_std(summary.loc[index], metric_of[column]) for column, summary in summaries.items()
-        }
-        means += [
-            Mean(
-                len(lines), column, "/".join(group), BEST, {"valid": subset, "test": reported}[column],
-                metric_of[column], summary.at[index, "mean"], tested=column == "test",
-            )
-            for column, summary in summaries.items()
-        ]  # fmt: skip
-        lines.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
-        groups += ["/".join(group)] * (len(runs) + 1)
-    shown, names = pd.DataFrame(lines).fillna(""), {}
+    steps = best["step"].astype("string").fillna(best["tied_steps"].str.replace(" ", ", "))
+    shown = best[RUN].astype(str).assign(
+        valid=[number(x, by) for x in best["valid"]], test=[number(x, metric) for x in best["test"]],
+        epoch=[_dash(epoch) for epoch in best["epoch"]], step=steps.replace("", "–"),
+        ties=best["ties"].astype(str),
+    )  # fmt: skip
+    shown, groups, means = with_means(shown, best, averaged, query.ddof)
+    means, names = tuple(mean._replace(tested=mean.column == "test") for mean in means), {}
     if by == metric and subset == reported:  # both columns are the same
         shown = shown.drop(columns="valid")
-        means = [mean for mean in means if mean.column == "test"]
+        means = tuple(mean for mean in means if mean.column == "test")
         names = {"test": f"{metric} on {subset}"}
     elif (by, subset, reported) != (metric, SELECTING, REPORTED):
         names = {"valid": f"{by} on {subset}", "test": f"{metric} on {reported}"}
@@ -100,7 +83,7 @@ def best_table(selection: Selection) -> Table:
             metric=metric, by=by, subset=subset, **columns, tie_rule=query.ties, ddof=query.ddof
         ),
         shown=shown.rename(columns=names),
-        groups=tuple(groups),
+        groups=groups,
         means=tuple(mean._replace(column=names.get(mean.column, mean.column)) for mean in means),
     )
 
@@ -117,7 +100,8 @@ def table2(
     """
     subset = subset or usual_or_only(REPORTED, table["subset"].unique())
     data = per_epoch(table, metric, subset=subset, ddof=ddof)
-    data = data.assign(group=names_of(data), cell=[_mean_std(row, metric) for _, row in data.iterrows()])
+    cells = [mean_std_cell(row.mean, row.std, metric, row.n) for row in data.itertuples()]
+    data = data.assign(group=names_of(data), cell=cells)
     shown = data.pivot(index="epoch", columns="group", values="cell").fillna("")
     groups, epochs = list(dict.fromkeys(data["group"])), list(shown.index)
     as_rows = len(groups) > max(MOST_COLUMNS, len(epochs))
@@ -156,22 +140,11 @@ def list_runs(runs: Sequence[LoggedRun], table: pd.DataFrame) -> Table:
     for run in runs:
         key = (run.arm, run.init, run.seed)
         updates = int(last_steps.get(key, 0))
-        rows.append(
-            {
-                "arm": run.arm,
-                "init": run.init,
-                "seed": run.seed,
-                "recipe": run.recipe,
-                "status": run.status,
-                "epochs": int(validated.get(key, 0)),
-                "updates": updates,
-                "seconds": run.seconds,
-                "updates_per_second": updates / run.seconds if run.seconds else None,
-                "subsets": " ".join(subsets.get(key, ())),
-                "named_by": run.named_by,
-                "folder": escaped(archive.shown(run.place)),
-            }
-        )
+        row = {name: getattr(run, name) for name in (*RUN, "recipe", "status")}
+        row |= {"epochs": int(validated.get(key, 0)), "updates": updates, "seconds": run.seconds}
+        row |= {"updates_per_second": updates / run.seconds if run.seconds else None}
+        row |= {"subsets": " ".join(subsets.get(key, ())), "named_by": run.named_by}
+        rows.append(row | {"folder": escaped(archive.shown(run.place))})
     data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})
     shown = data.assign(
         recipe=data["recipe"].fillna("–"),
@@ -185,10 +158,6 @@ def list_runs(runs: Sequence[LoggedRun], table: pd.DataFrame) -> Table:
         data=data,
         shown=shown.rename(columns={"updates_per_second": "updates/s", "named_by": "named by"}),
     )
-
-
-def _mean_std(row: pd.Series, metric: str) -> str:
-    return mean_std_cell(row["mean"], row["std"], metric, row["n"])
 
 
 def _std_note(ddof: int) -> str:

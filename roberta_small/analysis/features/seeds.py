@@ -47,27 +47,14 @@ def spread_table(
 ) -> Table:
     """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `diverged`."""
     metric, subset = study.metric, study.split
-    shown = pd.DataFrame(
-        {
-            "arm": data["arm"],
-            "init": data["init"],
-            "at": data["at"],
-            "n": data["n"].astype(str),
-            **{
-                name: [number(x, metric) for x in data[name]]
-                for name in ("mean", "std", "median", "min", "max")
-            },
-            **{
-                f"{name} {PERCENT}": [
-                    interval(low, high, metric)
-                    for low, high in zip(data[f"{name}_low"], data[f"{name}_high"], strict=True)
-                ]
-                for name in ("t", "bootstrap", "examples")
-            },
-            "wider": data["wider"].fillna("–"),
-        }
-    )
-    groups = tuple(data["arm"] + "/" + data["init"])
+    shown = data[[*GROUP, "at"]].assign(n=data["n"].astype(str))
+    for name in ("mean", "std", "median", "min", "max"):
+        shown[name] = [number(x, metric) for x in data[name]]
+    for name in ("t", "bootstrap", "examples"):
+        ends = zip(data[f"{name}_low"], data[f"{name}_high"], strict=True)
+        shown[f"{name} {PERCENT}"] = [interval(low, high, metric) for low, high in ends]
+    shown["wider"] = data["wider"].fillna("–")
+    groups = tuple(names_of(data))
     if data["examples_low"].isna().all():
         shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
         examples = (
@@ -99,13 +86,8 @@ def spread_table(
             *left_out_notes(left_out),
         ),
         data=data.assign(
-            metric=metric,
-            subset=subset,
-            ddof=study.query.ddof,
-            level=LEVEL,
-            test_size=test_size,
-            draws=DRAWS,
-            best_checkpoint=study.note,
+            metric=metric, subset=subset, ddof=study.query.ddof, level=LEVEL, test_size=test_size,
+            draws=DRAWS, best_checkpoint=study.note,
         ),
         shown=shown,
         groups=groups,
@@ -119,21 +101,16 @@ def spread_table(
             *([few] if fewest < FEW else []),
             *(["wider: whether the t or the examples interval is wider."] if "wider" in shown else []),
         ),
-    )
+    )  # fmt: skip
 
 
 def expected_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str] = ()) -> Table:
     """The frame of `expected_best_of_seeds` as a table; `left_out` as in `spread_table`."""
     metric, by = study.metric, study.by
-    shown = pd.DataFrame(
-        {
-            "arm": data["arm"],
-            "init": data["init"],
-            "seeds tried": [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()],
-            f"best {label(by)} on {study.choose_on}": [number(x, by) for x in data["valid"]],
-            f"its {label(metric)} on {study.split}": [number(x, metric) for x in data["test"]],
-        }
-    )
+    shown = data[GROUP].copy()
+    shown["seeds tried"] = [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()]
+    shown[f"best {label(by)} on {study.choose_on}"] = [number(x, by) for x in data["valid"]]
+    shown[f"its {label(metric)} on {study.split}"] = [number(x, metric) for x in data["test"]]
     return Table(
         name="expected",
         caption="Expected result of the best of n seeds",
@@ -146,15 +123,12 @@ def expected_table(data: pd.DataFrame, study: Study, *, left_out: Sequence[str] 
             *left_out_notes(left_out),
         ),
         data=data.assign(
-            metric=metric,
-            by=by,
-            subset=study.choose_on,
-            estimator="without replacement",
+            metric=metric, by=by, subset=study.choose_on, estimator="without replacement",
             best_checkpoint=study.note,
         ),
         shown=shown,
-        groups=tuple(data["arm"] + "/" + data["init"]),
-    )
+        groups=tuple(names_of(data)),
+    )  # fmt: skip
 
 
 def left_out_notes(names: Sequence[str]) -> list[str]:

@@ -154,22 +154,20 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
         return f"{run.method}/{run.init}" if query.best_settings else run.group
 
     study = Study.of(query, sorted({group_of(run) for runs in found.values() for run in runs}))
-    tables = {}
     for name, runs in found.items():
         with _naming(name):
             selected = [run for run in runs if group_of(run) in study.selected]
             if not selected:
                 raise UserError("no run of the selected groups; leave the data set out")
             found[name] = select_finished(selected, query.include_unfinished)
+    tables = {}
     for name, runs in found.items():
         with _naming(name):
             tables[name] = read_runs(runs, query.accuracies)
     metric, by = choose_metrics(query, [run for runs in found.values() for run in runs])
     splits = {name: choose_subsets(one, query.choose_on, query.split) for name, one in tables.items()}
     if len(set(splits.values())) > 1:
-        texts = (
-            f"{split} (selected on {choose_on}) for {name}" for name, (choose_on, split) in splits.items()
-        )
+        texts = [f"{split} (selected on {subset}) for {name}" for name, (subset, split) in splits.items()]
         raise UserError(
             f"different splits would be compared: {', '.join(texts)}; give --split and --choose-on"
         )
@@ -293,14 +291,12 @@ def _scores_table(suite: Suite, notes: Sequence[str] = ()) -> Table:
     row_of = {group: row for row, group in enumerate(groups)}
     cells = [dict.fromkeys(suite.data_sets, "–") for _ in groups]
     means = []
-    for group, row in zip(names_of(summary), summary.to_dict("records"), strict=True):
-        name = row["data_set"]
-        cells[row_of[group]][name] = mean_std_cell(row["mean"], row["std"], metric, row["n"])
-        means.append(Mean(row_of[group], name, group, name, subset, metric, row["mean"]))
+    for group, row in zip(names_of(summary), summary.itertuples(), strict=True):
+        cells[row_of[group]][row.data_set] = mean_std_cell(row.mean, row.std, metric, row.n)
+        means.append(Mean(row_of[group], row.data_set, group, row.data_set, subset, metric, row.mean))
     left_out = enumerate_some(suite.diverged, 10)
-    rule = (
-        f"Settings: for each data set, the one with the best mean of {label(study.by)} on {study.choose_on}"
-    )
+    best = f"the best mean of {label(study.by)} on {study.choose_on}"
+    rule = f"Settings: for each data set, the one with {best}"
     settings = [
         f"{name}: " + ", ".join(f"{group} {setting}" for group, setting in found.items())
         for name, found in suite.settings.items()

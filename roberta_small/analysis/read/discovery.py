@@ -227,10 +227,9 @@ def readable() -> Iterator[None]:
 
 
 def export_name(name: str) -> tuple[str, str]:
-    """Run and tag in the file name of a TensorBoard export; raises `ValueError` for other names."""
+    """Run and tag in the file name of a TensorBoard export."""
     match = EXPORT.fullmatch(name)
-    if match is None:
-        raise ValueError(f"{name!r} is not the name of a TensorBoard export")
+    assert match is not None
     return match["run"], match["tag"]
 
 

@@ -154,8 +154,10 @@ def _decode(chunks: Sequence[_Chunk], heads: _Heads, checks: Sequence[LogCheck])
             event = Event.FromString(content[begin_N[row] : end_N[row]])
             others.extend((row, *scalar) for scalar in _event_scalars(event, heads.tags))
         except (DecodeError, ValueError):
+            # Its checksums are correct, but its content is not.
             chunk, place = chunks[chunk_N[row]], begin_N[row] - starts_C[chunk_N[row]]
-            checks[chunk.file].reject(chunk.offset + int(place) - HEADER_BYTES)
+            checks[chunk.file].valid -= 1
+            checks[chunk.file].add_corrupt(chunk.offset + int(place) - HEADER_BYTES)
     if others:
         columns = [np.concatenate(pair) for pair in zip(columns, zip(*others, strict=True), strict=True)]
         order = np.argsort(columns[0], kind="stable")

@@ -131,40 +131,29 @@ def select_finished(runs: Iterable[LoggedRun], include_unfinished: bool = False)
     return [run for run in runs if run.finished]
 
 
-def describe(runs: Sequence[LoggedRun]) -> str:
-    """The number of runs of each arm and init, and the source of their names if it is not the manifest."""
-    groups = Counter(f"{run.arm}/{run.init}" for run in runs)
+def describe(runs: Sequence[LoggedRun]) -> list[str]:
+    """The number of runs of each arm and init, and the source of their names if it is not the manifest.
+
+    Then a line for each run without manifest, with arm, init, seed and subsets inferred from its path, and
+    for each arm and init whose seeds were trained with different precisions.
+    """
+    groups = Counter(run.group for run in runs)
     text = f"{count(len(runs), 'run')}: " + ", ".join(f"{number} {name}" for name, number in groups.items())
     named_by = sorted({run.named_by for run in runs} - {manifest.NAME})
-    return text + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
-
-
-def inferred(runs: Sequence[LoggedRun]) -> list[str]:
-    """A line for each run without manifest: arm, init, seed and subsets inferred from its path."""
-    inferred_runs = [run for run in runs if run.status == NO_MANIFEST]
-    lines = [
-        f"  {run.place} -> arm {run.arm}, init {run.init}, seed {run.seed}, "
-        f"subsets {' '.join(sorted({log.subset or 'in tags' for log in run.logs}))}"
-        for run in inferred_runs[:MOST_INFERRED]
-    ]
-    if len(inferred_runs) > MOST_INFERRED:
-        lines.append(f"  and {len(inferred_runs) - MOST_INFERRED} more: roberta-small runs")
-    return lines
-
-
-def mixed_precision(runs: Iterable[LoggedRun]) -> list[str]:
-    """A line for each arm and init whose seeds were trained with different precisions."""
-    groups: dict[str, dict[str, list[str]]] = {}
-    for run in runs:
-        if run.precision is not None:
-            of_group = groups.setdefault(f"{run.arm}/{run.init}", {})
-            of_group.setdefault(str(run.precision), []).append(str(run.seed))
-    lines = []
-    for name, seeds in groups.items():
+    lines = [text + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")]
+    inferred = [run for run in runs if run.status == NO_MANIFEST]
+    for run in inferred[:MOST_INFERRED]:
+        subsets = " ".join(sorted({log.subset or "in tags" for log in run.logs}))
+        lines.append(f"  {run.place} -> arm {run.arm}, init {run.init}, seed {run.seed}, subsets {subsets}")
+    if len(inferred) > MOST_INFERRED:
+        lines.append(f"  and {len(inferred) - MOST_INFERRED} more: roberta-small runs")
+    for name in groups:
+        seeds: dict[str, list[str]] = {}
+        for run in runs:
+            if run.group == name and run.precision is not None:
+                seeds.setdefault(str(run.precision), []).append(str(run.seed))
         if len(seeds) > 1:
-            parts = (
-                f"seeds {enumerate_some(seeds[precision])} in {precision}" for precision in sorted(seeds)
-            )
+            parts = (f"seeds {enumerate_some(seeds[one])} in {one}" for one in sorted(seeds))
             lines.append(f"  {name}: {', '.join(parts)}; train all seeds with the same --precision")
     return lines
 

@@ -106,11 +106,6 @@ class LogCheck:
         self.corrupt += 1
         self.first = place if self.first is None else min(self.first, place)
 
-    def reject(self, offset: int) -> None:
-        """Count a valid record as corrupt: its checksums are correct, but its content is not."""
-        self.valid -= 1
-        self.add_corrupt(offset)
-
     def add_corrupt_line(self, number: int, *, whole: bool) -> None:
         """Add a corrupt line, or one that is truncated by the end of the file."""
         self.unit = "line"

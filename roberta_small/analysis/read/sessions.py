@@ -19,6 +19,7 @@ N logged values, F files, M values of one metric.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,7 @@ class Logged:
 class Repeated:
     """What was found in the sessions, as parts of messages."""
 
-    restarts: dict[int, int] = field(default_factory=dict)
+    restarts: Counter[int] = field(default_factory=Counter)
     """Run -> number of abandoned values that differ from, or are missing in, the later session."""
     trainings: dict[int, str] = field(default_factory=dict)
     """Run -> the files of two trainings in one folder."""
@@ -97,7 +98,7 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
         lost = keep_N & (logged.run == run) & (clock_N < clock) & (logged.step > step)
         if lost.any():
             keep_N &= ~lost
-            found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
+            found.restarts[run] += int(lost.sum())
     return keep_N, found
 
 
@@ -115,8 +116,7 @@ def _purge(
         lost = keep_N & inside_F[logged.file] & earlier_N & (logged.step >= logged.step[mark])
         keep_N &= ~lost
         if lost.any():
-            run = int(logged.run[mark])
-            found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
+            found.restarts[int(logged.run[mark])] += int(lost.sum())
 
 
 @dataclass
@@ -182,7 +182,7 @@ class _Sessions:
                 self.restarts.append((run, float(self.clock[steps[first]]), first))
             changed = [s for s, row in lost.items() if s not in steps or not self._equal(row, steps[s])]
             if changed and run not in found.trainings:
-                found.restarts[run] = found.restarts.get(run, 0) + len(changed)
+                found.restarts[run] += len(changed)
             current = {step: row for step, row in current.items() if step not in lost} | steps
 
     def _parts(self, rows_M: np.ndarray) -> list[np.ndarray]:
@@ -275,7 +275,7 @@ def messages(found: Repeated, runs: Sequence[str], names: Callable[[int], str]) 
     lines = []
     if found.restarts:
         lines.append(
-            f"{count(sum(found.restarts.values()), 'value')} logged before a restart from an earlier step, "
+            f"{count(found.restarts.total(), 'value')} logged before a restart from an earlier step, "
             f"not used: {enumerate_some(runs[run] for run in found.restarts)}"
         )
     if found.workers:

@@ -108,14 +108,9 @@ def overview_table(selection: Selection, baseline: str | None, compared: pd.Data
     data = spread.loc[spread["at"] == BEST, [*GROUP, "n", "mean", "t_low", "t_high"]]
     data = data.assign(group=names_of(data)).reset_index(drop=True)
     ends = zip(data["t_low"], data["t_high"], strict=True)
-    shown = pd.DataFrame(
-        {
-            "group": data["group"],
-            "mean": [number(mean, metric) for mean in data["mean"]],
-            f"{PERCENT} over seeds": [interval(low, high, metric) for low, high in ends],
-            "seeds": data["n"].astype(str),
-        }
-    )
+    shown = data[["group"]].assign(mean=[number(mean, metric) for mean in data["mean"]])
+    shown[f"{PERCENT} over seeds"] = [interval(low, high, metric) for low, high in ends]
+    shown["seeds"] = data["n"].astype(str)
     notes = [
         study.note,
         f"{PERCENT} over seeds: Student's t interval for the mean; none for a single seed or equal seeds.",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roberta_small.analysis.read.runs import NO_MANIFEST, LoggedRun
 from roberta_small.common import archive, manifest
@@ -53,13 +53,12 @@ class Section:
         )
 
 
-@dataclass(frozen=True)
-class GroupFacts:
-    """Facts of an arm and init as (name, value), and its commands as (run, command)."""
+class GroupFacts(NamedTuple):
+    """The facts of an arm and init, and the command of each run that recorded one."""
 
     name: str
-    facts: tuple[tuple[str, str], ...]
-    commands: tuple[tuple[str, str], ...]
+    facts: dict[str, str]
+    commands: dict[str, str]
 
 
 def page(
@@ -152,9 +151,11 @@ def chosen(parts: Mapping[str, str], *names: str) -> list[str]:
 
 def provenance(group: GroupFacts) -> str:
     """The facts of a group, and its commands in an element that can be opened."""
-    facts = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in group.facts)
+    facts = "".join(
+        f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in group.facts.items()
+    )
     commands = "".join(
-        f"<p>{html.escape(name)}</p><pre>{html.escape(command)}</pre>" for name, command in group.commands
+        f"<p>{html.escape(name)}</p><pre>{html.escape(text)}</pre>" for name, text in group.commands.items()
     )
     details = f"<details><summary>Commands</summary>{commands}</details>" if commands else ""
     return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
@@ -164,7 +165,7 @@ def group_facts(runs: Sequence[LoggedRun]) -> list[GroupFacts]:
     """The facts of each arm and init; runs without a manifest have only a status and their logs."""
     groups: dict[str, list[LoggedRun]] = {}
     for run in runs:
-        groups.setdefault(f"{run.arm}/{run.init}", []).append(run)
+        groups.setdefault(run.group, []).append(run)
     found = []
     for name, group in groups.items():
         manifests = [run.read_manifest() or {} for run in group]
@@ -186,13 +187,12 @@ def group_facts(runs: Sequence[LoggedRun]) -> list[GroupFacts]:
         seconds = [content.get("seconds") for content in manifests]
         if times := [f"{value / 60:.1f}" for value in seconds if isinstance(value, int | float)]:
             facts["time"] = f"{', '.join(times)} min"
-        commands = [
-            (run.name, shlex.join(map(str, content["command"])))
+        commands = {
+            run.name: shlex.join(map(str, content["command"]))
             for run, content in zip(group, manifests, strict=True)
             if content.get("command")
-        ]
-        known = tuple((key, value) for key, value in facts.items() if value)
-        found.append(GroupFacts(name, known, tuple(commands)))
+        }
+        found.append(GroupFacts(name, {key: value for key, value in facts.items() if value}, commands))
     return found
 
 

@@ -9,7 +9,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,11 +65,7 @@ CAPTIONS = {
 
 
 def write_report(
-    selection: Selection,
-    path: str | os.PathLike[str],
-    *,
-    title: str = "Results",
-    audit: Sequence[Table] = (),
+    selection: Selection, path: str | os.PathLike[str], *, title: str = "Results", audit: Sequence[Table] = ()
 ) -> Path:
     """Write the report on `selection` to `path`, atomically; the bytes are reproducible.
 
@@ -157,7 +152,7 @@ def _sections(
         "Provenance",
         "What the manifests of the runs record: data, weights, software, hardware and commands.",
         [
-            provenance(replace(group, name=f"{label} ({group.name})" if label != group.name else label))
+            provenance(group._replace(name=f"{label} ({group.name})" if label != group.name else label))
             for group in facts
             for label in [study.label(group.name)]
         ],
@@ -224,18 +219,11 @@ def audit_tables(path: str | os.PathLike[str]) -> list[Table]:
         for name, split in content["splits"].items():
             lengths = split.get("lengths") or {}
             labels = ", ".join(f"{key}: {value:,}" for key, value in (split.get("labels") or {}).items())
+            row = {"split": name, "lines": whole(split["lines"]), "labels": labels or "–"}
+            row["tokens"] = whole(split.get("tokens", math.nan))
             unknown = 100 * split["unknown_rate"] if "unknown_rate" in split else None
-            splits.append(
-                {
-                    "split": name,
-                    "lines": whole(split["lines"]),
-                    "labels": labels or "–",
-                    "tokens": whole(split.get("tokens", math.nan)),
-                    "unknown (%)": _two_decimals(unknown),
-                    "mean length": _two_decimals(lengths.get("mean")),
-                    "truncated": whole(lengths.get("truncated", math.nan)),
-                }
-            )
+            row |= {"unknown (%)": _two_decimals(unknown), "mean length": _two_decimals(lengths.get("mean"))}
+            splits.append(row | {"truncated": whole(lengths.get("truncated", math.nan))})
         lines = content["duplicates"]
         duplicates = [
             {"lines of": split, "also in": other}

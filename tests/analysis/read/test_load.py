@@ -5,6 +5,7 @@ import re
 import pytest
 
 from roberta_small.analysis.read.long_table import COLUMNS, ORDER, load_runs, values_of
+from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.errors import UserError
 from tests.support.analysis.run_trees import write_events, write_manifest, write_run
 
@@ -50,6 +51,7 @@ def test_a_finished_run_without_scalars_is_an_error(runs):
 
 def test_an_unfinished_run_without_scalars_has_no_rows(runs):
     write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4, status="failed")
+    assert find_runs(runs)[-1].status == "failed"
     assert set(load_runs(runs, include_unfinished=True)["seed"]) == {1, 2, 3}
 
 

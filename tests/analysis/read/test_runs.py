@@ -6,7 +6,7 @@ import re
 import pytest
 
 from roberta_small.analysis.read.long_table import load_runs
-from roberta_small.analysis.read.runs import describe, find_runs, mixed_precision, select_finished
+from roberta_small.analysis.read.runs import describe, find_runs, select_finished
 from roberta_small.common.errors import UserError, enumerate_some
 from tests.support.analysis.log_trees import write_export, write_json_log
 from tests.support.analysis.run_trees import write_events, write_manifest, write_run
@@ -17,7 +17,7 @@ def test_runs_are_found_in_order(runs):
     assert [run.name for run in found] == [
         f"fairseq/{init}/seed{seed}" for init in ("pretrained", "random") for seed in (1, 2, 3)
     ]
-    assert describe(found) == "6 runs: 3 fairseq/pretrained, 3 fairseq/random"
+    assert describe(found) == ["6 runs: 3 fairseq/pretrained, 3 fairseq/random"]
     assert found[0].recipe == "reference"
     assert found[0].seconds == 135.0
 
@@ -51,11 +51,6 @@ def test_runs_without_manifest_are_named_by_their_path(runs, caplog, monkeypatch
     assert message.startswith("2 runs without manifest.json")
 
 
-def test_a_run_that_failed_before_its_first_log_is_listed(runs):
-    write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4, status="failed")
-    assert find_runs(runs)[-1].status == "failed"
-
-
 def test_warning_for_unfinished_runs(runs, caplog):
     write_run(runs, "random", 4, [50.0], [50.0], status="interrupted")
     found = find_runs(runs)
@@ -71,10 +66,10 @@ def test_seeds_with_different_precisions_are_listed(tmp_path):
         for seed in (1, 2, 3):
             precision = "fp32" if (init, seed) == ("random", 2) else "bf16"
             write_run(tmp_path, init, seed, [50.0], [50.0], precision=precision)
-    (line,) = mixed_precision(find_runs(tmp_path))
+    _, line = describe(find_runs(tmp_path))
     assert re.search(r"fairseq/random: .*\b1, 3\b.*\bbf16\b.*\b2\b.*\bfp32\b", line)
     assert "--precision" in line
-    assert mixed_precision(find_runs(tmp_path / "fairseq/pretrained")) == []
+    assert len(describe(find_runs(tmp_path / "fairseq/pretrained"))) == 1
 
 
 def test_no_finished_run_is_an_error_with_the_option(tmp_path):

@@ -241,24 +241,24 @@ def test_facts_of_manifests_are_listed_once_per_group(tmp_path):
             ended=f"2026-01-0{seed}T11:30:00+00:00",
         )  # fmt: skip
     (group,) = group_facts(find_runs(tmp_path))
-    facts = dict(group.facts)
+    facts = group.facts
     assert facts["seeds"] == "1, 2, 3"
     assert facts["hardware"] == "A (2 runs); B (1 run)"
     assert facts["time"] == "1.0, 2.0, 3.0 min"
     assert facts["trained"] == "2026-01-01 10:00 to 2026-01-03 11:30 UTC"
-    assert group.commands[0] == ("fairseq/random/seed1", "fairseq-train 'two words'")
+    assert group.commands["fairseq/random/seed1"] == "fairseq-train 'two words'"
 
 
 def test_runs_without_manifest_say_where_their_logs_are(tmp_path):
     write_fairseq(tmp_path / "tb" / "bert" / "1")
     write_fairseq(tmp_path / "tb" / "bert" / "2")
     (group,) = group_facts(find_runs(tmp_path))
-    assert dict(group.facts) == {
+    assert group.facts == {
         "seeds": "1, 2",
         "status": "no manifest",
         "logs": f"{tmp_path / 'tb' / 'bert'} (named by the path)",
     }
-    assert group.commands == ()
+    assert not group.commands
 
 
 def test_the_report_contains_audit_reference_and_predictions(runs, tmp_path):
