@@ -3,14 +3,20 @@
 import pytest
 import torch
 from peft import TaskType
-from transformers import BloomConfig, BloomForCausalLM
+from transformers import BloomConfig, BloomForCausalLM, RobertaConfig, RobertaForSequenceClassification
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora import adapters as lora_adapters
 from roberta_small.experiments.methods.lora.settings import LoraSettings
-from roberta_small.export.transformers.networks import Sizes, build
 
-TINY = Sizes(vocabulary=20, layers=1, embed=8, ffn=8, heads=2, positions=16)
+TINY = RobertaConfig(
+    vocab_size=20,
+    num_hidden_layers=1,
+    hidden_size=8,
+    intermediate_size=8,
+    num_attention_heads=2,
+    max_position_embeddings=18,
+)
 QUERY_VALUE = LoraSettings(rank=2, alpha=6, dropout=0.0, target_modules=("query", "value"))
 
 
@@ -27,7 +33,7 @@ def test_bloom_560m_has_the_published_number_of_trainable_parameters():
 
 def test_merging_adds_the_product_of_b_and_a_and_reloading_keeps_the_head(tmp_path):
     torch.manual_seed(0)
-    base = build(TINY, ["a", "b"])
+    base = RobertaForSequenceClassification(TINY)
     weight = base.roberta.encoder.layer[0].attention.self.query.weight.detach().clone()
     base.save_pretrained(tmp_path / "base")
     model = lora_adapters.add_adapters(base, QUERY_VALUE, TaskType.SEQ_CLS, ["classifier"])
@@ -58,7 +64,7 @@ def test_merging_adds_the_product_of_b_and_a_and_reloading_keeps_the_head(tmp_pa
 def test_a_missing_base_or_adapter_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"base: .*safetensors"):
         lora_adapters.merged_classifier(tmp_path)
-    build(TINY, ["a", "b"]).save_pretrained(tmp_path / "base")
+    RobertaForSequenceClassification(TINY).save_pretrained(tmp_path / "base")
     with pytest.raises(UserError, match=r"adapter: .*adapter_model\.safetensors"):
         lora_adapters.merged_classifier(tmp_path)
 
