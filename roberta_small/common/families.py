@@ -48,12 +48,12 @@ BERT_EMBEDDINGS = {
     "layernorm_embedding": "embeddings.LayerNorm",
 }
 BERT_SETTINGS = {
-    "layers": "num_hidden_layers",
-    "embed": "hidden_size",
-    "ffn": "intermediate_size",
-    "heads": "num_attention_heads",
-    "positions": "max_position_embeddings",
-    "activation": "hidden_act",
+    "encoder_layers": "num_hidden_layers",
+    "encoder_embed_dim": "hidden_size",
+    "encoder_ffn_embed_dim": "intermediate_size",
+    "encoder_attention_heads": "num_attention_heads",
+    "max_positions": "max_position_embeddings",
+    "activation_fn": "hidden_act",
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "pooler_dropout": "classifier_dropout",
@@ -101,7 +101,7 @@ class Family:
     output, which is the product of both."""
     lm_head: LMHead | None = None
     settings: Mapping[str, str] = field(default_factory=lambda: BERT_SETTINGS)
-    """Field of `Sizes` -> entry of the configuration."""
+    """Argument of fairseq's model -> entry of the configuration."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Entry of the configuration -> the entry that it must equal."""
     required: Mapping[str, Any] = field(default_factory=dict)
@@ -226,12 +226,12 @@ FAMILIES = {
                 ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
             ),
             settings={
-                "layers": "n_layers",
-                "embed": "dim",
-                "ffn": "hidden_dim",
-                "heads": "n_heads",
-                "positions": "max_position_embeddings",
-                "activation": "activation",
+                "encoder_layers": "n_layers",
+                "encoder_embed_dim": "dim",
+                "encoder_ffn_embed_dim": "hidden_dim",
+                "encoder_attention_heads": "n_heads",
+                "max_positions": "max_position_embeddings",
+                "activation_fn": "activation",
                 "dropout": "dropout",
                 "attention_dropout": "attention_dropout",
                 "pooler_dropout": "seq_classif_dropout",
@@ -278,10 +278,10 @@ FAMILIES = {
             },
             head=("sequence_summary.summary", "sequence_summary.summary"),
             settings={
-                "layers": "n_layers",
-                "embed": "emb_dim",
-                "heads": "n_heads",
-                "positions": "max_position_embeddings",
+                "encoder_layers": "n_layers",
+                "encoder_embed_dim": "emb_dim",
+                "encoder_attention_heads": "n_heads",
+                "max_positions": "max_position_embeddings",
                 "dropout": "dropout",
                 "attention_dropout": "attention_dropout",
                 "pooler_dropout": "summary_first_dropout",
@@ -387,11 +387,12 @@ def refusal(config: Mapping[str, Any]) -> str | None:
     for name, value in (PLAIN | dict(family.required)).items():
         if (found := config.get(name, value)) != value:
             return f"{name} is {found!r}, but only {value!r} can be converted"
-    activation = family.settings.get("activation")
+    activation = family.settings.get("activation_fn")
     if activation is not None and (found := str(config.get(activation, "gelu"))) not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         return f"{activation} is {found!r}, which fairseq does not have; only {known} can be converted"
-    for setting, least in {"layers": 1, "heads": 1, "positions": family.first_position + 2}.items():
+    limits = {"encoder_layers": 1, "encoder_attention_heads": 1, "max_positions": family.first_position + 2}
+    for setting, least in limits.items():
         entry = family.settings[setting]
         if type(found := config.get(entry, least)) is not int or found < least:
             return f"{entry} is {found!r}, but must be an integer of at least {least}"

@@ -93,13 +93,13 @@ def run_onnx(args: argparse.Namespace) -> None:
     out = args.out
     if out.exists():
         raise UserError(f"{out}: already exists; choose another --out or delete it")
-    from roberta_small.export.onnx import example_rows, export, open_classifier, table
+    from roberta_small.export.onnx import export, open_classifier, table
 
     classifier = open_classifier(args.source)
     model, examples = classifier.model, None
     if args.data is not None or (model.data.exists and model.data.dictionary.is_file()):
         examples = model.examples(args.split, args.data)
-    rows = examples.rows if examples is not None else example_rows(classifier)
+    rows = examples.rows if examples is not None else classifier.example_rows()
     metadata, note = None, ""
     try:
         metadata = classifier.metadata()

@@ -14,7 +14,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata, computation
 from roberta_small.eval.model import Model, open_model
 from roberta_small.eval.texts import Compute, logits_of
-from roberta_small.export.transformers.folder import output_names
 from roberta_small.export.transformers.networks import (
     converted,
     encoder_config,
@@ -58,25 +56,33 @@ MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""
 
 
-@dataclass(frozen=True)
-class Classifier:
-    """A classifier as a model of Transformers."""
+class Classifier(nn.Module):
+    """A classifier as a model of Transformers, with tensors as arguments and result, for the exporter.
 
-    network: PreTrainedModel
-    """In evaluation mode, with eager attention; its ids are those of the dictionary."""
-    model: Model
-    """Class names, dictionary, tokenizer and data."""
+    Attributes:
+        network: in evaluation mode, with eager attention; its ids are those of the dictionary.
+        model: class names, dictionary, tokenizer and data.
+        longest: maximum input length in tokens.
+        token_types: whether the second text of a pair has a token type of its own.
+    """
 
-    @property
-    def longest(self) -> int:
-        """Maximum input length in tokens."""
-        return longest_input(encoder_config(self.network))
+    def __init__(self, network: PreTrainedModel, model: Model) -> None:
+        super().__init__()
+        self.network, self.model = network.eval(), model
+        self.longest = longest_input(encoder_config(network))
+        encoder = model.encoder if model.pairs else None
+        self.token_types = isinstance(encoder, TransformersEncoder) and encoder.has_token_types
 
-    @property
-    def token_types(self) -> bool:
-        """Whether the second text of a pair has a token type of its own."""
-        encoder = self.model.encoder if self.model.pairs else None
-        return isinstance(encoder, TransformersEncoder) and encoder.has_token_types
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """`input_ids` and `attention_mask`, int64 (B, L) -> logits (B, K)."""
+        types = {"token_type_ids": in_second(input_ids, EOS).long()} if self.token_types else {}
+        return self.network(input_ids=input_ids, attention_mask=attention_mask, **types).logits
+
+    def example_rows(self) -> list[NDArray[np.int64]]:
+        """Rows of random ids, for a comparison without data."""
+        vocabulary = encoder_config(self.network).vocab_size
+        first, _ = special_ids(self.model.input_format)
+        return random_rows(RANDOM_ROWS, self.longest, vocabulary, first, pairs=self.token_types)
 
     def metadata(self) -> Metadata:
         """What text needs; raises `UserError` if there is no tokenizer."""
@@ -97,9 +103,7 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
             f"{path}: a folder of Transformers; convert it to a checkpoint with roberta-small export fairseq"
         )
     model = open_model(path)
-    network = converted(
-        source_of(model.checkpoint), output_names(model.labels), special_ids(model.input_format)
-    )
+    network = converted(source_of(model.checkpoint), model.labels, special_ids(model.input_format))
     network.set_attn_implementation(ATTENTION)
     return Classifier(network, model)
 
@@ -112,12 +116,11 @@ def export(
     `metadata` is what text needs. Returns the logits (N, K) by name, and the content of the file. Raises
     `UserError` if a logit of the fp32 graph differs from PyTorch's by more than TOLERANCE.
     """
-    network = Logits(classifier)
 
     def by_torch(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
         ids = torch.from_numpy(ids_BL)
         with torch.inference_mode():
-            return network(ids, (ids != PAD).long()).numpy()
+            return classifier(ids, (ids != PAD).long()).numpy()
 
     def computed(name: str, compute: Compute) -> NDArray[np.float32]:
         size = classifier.model.labels.size
@@ -125,7 +128,7 @@ def export(
 
     graph = to_onnx(classifier, metadata.to_text() if metadata else {})
     logits = {TORCH: computed(TORCH, by_torch), "ONNX, fp32": computed("ONNX", opened(graph))}
-    difference = largest_difference(logits["ONNX, fp32"], logits[TORCH])
+    difference = float(np.abs(logits["ONNX, fp32"] - logits[TORCH]).max())
     if not difference <= TOLERANCE:
         raise UserError(f"the graph's logits differ from torch's by {difference:.1e}; nothing was written")
     if int8:
@@ -140,31 +143,12 @@ def table(logits: Mapping[str, NDArray[np.float32]], targets: Targets | None, la
     metric = metrics_of(labels.kind.name)[name]
     rows = []
     for form, logits_NK in logits.items():
-        row = [form, f"{largest_difference(logits_NK, logits[TORCH]):.1e}"]
+        row = [form, f"{np.abs(logits_NK - logits[TORCH]).max():.1e}"]
         if targets is not None:
             outputs = scored(labels, targets, labels.outputs(logits_NK))
             row.append(number(float(metric.measure(outputs, np.ones((1, len(targets))))[0]), name))
         rows.append(row)
     return markdown(["", "largest difference of a logit", *([] if targets is None else [label(name)])], rows)
-
-
-def largest_difference(ours_NK: NDArray[np.float32], theirs_NK: NDArray[np.float32]) -> float:
-    """The largest absolute one of all logits."""
-    return float(np.abs(ours_NK - theirs_NK).max())
-
-
-class Logits(nn.Module):
-    """The model with tensors as arguments and result, for the exporter."""
-
-    def __init__(self, classifier: Classifier) -> None:
-        super().__init__()
-        self.model = classifier.network
-        self.token_types = classifier.token_types
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` and `attention_mask`, int64 (B, L) -> logits (B, K)."""
-        types = {"token_type_ids": in_second(input_ids, EOS).long()} if self.token_types else {}
-        return self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
 
 
 def to_onnx(classifier: Classifier, metadata: dict[str, str]) -> onnx.ModelProto:
@@ -178,7 +162,7 @@ def to_onnx(classifier: Classifier, metadata: dict[str, str]) -> onnx.ModelProto
     }
     with _silence(), torch.no_grad():
         program = torch.onnx.export(
-            Logits(classifier).eval(),
+            classifier.eval(),
             (ids_BL, (ids_BL != PAD).long()),
             dynamo=True,
             verbose=False,
@@ -211,13 +195,6 @@ def opened(graph: onnx.ModelProto) -> Compute:
     """The function of a graph, on the CPU."""
     providers = ["CPUExecutionProvider"]
     return computation(onnxruntime.InferenceSession(graph.SerializeToString(), providers=providers))
-
-
-def example_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
-    """Rows of random ids, for a comparison without data."""
-    vocabulary = encoder_config(classifier.network).vocab_size
-    first, _ = special_ids(classifier.model.input_format)
-    return random_rows(RANDOM_ROWS, classifier.longest, vocabulary, first, pairs=classifier.token_types)
 
 
 @contextmanager

@@ -73,22 +73,15 @@ def test_dictionary_and_tokenizer_keep_their_ids(tmp_path, family):
     assert all(symbols[index] == token for token, index in reference.get_vocab().items() if index > 3)
 
 
-def test_a_classifier_records_its_special_tokens_and_classes(tmp_path, family):
+def test_a_classifier_records_its_classes_and_the_special_tokens_of_its_tokenizer(tmp_path, family):
+    """Configurations on the hub often keep the default ids."""
     names = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
-    tiny_models.write(tmp_path / "source", family, "classifier", **names)
-    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
-    state = load_checkpoint(tmp_path / "new/model.pt")
+    tiny_models.write(tmp_path / "source", family, "classifier", bos_token_id=0, eos_token_id=2, **names)
+    state = load_checkpoint(converted(tmp_path / "source", tmp_path / "new"))
     task = state["cfg"]["task"]
     expected = (5, 6) if family == "camembert" else (0, 2)
     assert (task["init_token"], task["separator_token"]) == expected
     assert state["extra_state"]["SentenceClassificationTask"]["class_names"] == ["bad", "so so", "good"]
-
-
-def test_the_tokenizer_decides_the_special_tokens(tmp_path):
-    """Configurations on the hub often keep the default ids."""
-    tiny_models.write(tmp_path / "source", "camembert", "classifier", bos_token_id=0, eos_token_id=2)
-    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
-    assert load_checkpoint(tmp_path / "new/model.pt")["cfg"]["task"]["init_token"] == 5
 
 
 def weights_of(path):
@@ -141,10 +134,7 @@ def test_the_same_folder_always_gives_the_same_file(tmp_path):
     paths = [converted(tmp_path / "source", tmp_path / name) for name in ("one", "other")]
     torch.rand(3)
     assert sha256(paths[0]) == sha256(paths[1])
-
-
-def test_tied_embeddings_are_stored_once(tmp_path, camembert):
-    weights = weights_of(converted(camembert, tmp_path))
+    weights = weights_of(paths[0])  # tied embeddings are stored once
     tied = [weights["encoder.lm_head.weight"], weights["encoder.sentence_encoder.embed_tokens.weight"]]
     assert tied[0].data_ptr() == tied[1].data_ptr()
 
@@ -232,15 +222,9 @@ def test_what_cannot_be_converted_is_an_error(tmp_path, camembert, corrupt, fact
     assert not (source / "executed").exists()
 
 
-def test_of_the_token_types_of_a_roberta_the_first_is_used(tmp_path):
-    tiny_models.write(tmp_path / "source", "roberta", type_vocab_size=2)
-    assert convert_back(tmp_path / "source", tmp_path / "model.pt").difference < 1e-5
-
-
-def test_another_epsilon_is_that_of_the_checkpoint(tmp_path):
-    tiny_models.write(tmp_path / "source", "camembert", layer_norm_eps=1e-3)
-    verification = convert_back(tmp_path / "source", tmp_path / "new/model.pt")
-    assert verification.difference < 1e-5
+def test_the_first_token_type_and_another_epsilon_are_those_of_the_checkpoint(tmp_path):
+    tiny_models.write(tmp_path / "source", "roberta", type_vocab_size=2, layer_norm_eps=1e-3)
+    assert convert_back(tmp_path / "source", tmp_path / "new/model.pt").difference < 1e-5
     assert read_architecture(tmp_path / "new/model.pt").flags()["--layer-norm-eps"][-1] == "0.001"
 
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import sentencepiece
-from transformers import AutoTokenizer, BartphoTokenizer
+from transformers import AutoTokenizer, BartphoTokenizer, RobertaConfig
 
 from roberta_small.common.errors import UserError
 from roberta_small.export.transformers.folder import TextFormat, write_tokenizer
-from roberta_small.export.transformers.networks import Sizes, configuration
 from tests.support.exported_runs import SpmThenFairseq
 from tests.support.tiny_runs import sentences
 
@@ -78,7 +77,7 @@ def test_ids_equal_those_of_training(tmp_path, files, texts, keep_eos, pairs):
 
 def test_without_trusted_code_only_the_end_of_truncated_texts_differs(tmp_path, files, texts):
     tokenizer = written(tmp_path / "folder", files)
-    configuration(Sizes(vocabulary=60), ["0", "1"]).save_pretrained(tmp_path / "folder")
+    RobertaConfig(vocab_size=60).save_pretrained(tmp_path / "folder")
     plain = AutoTokenizer.from_pretrained(tmp_path / "folder")
     assert type(plain) is BartphoTokenizer
     cut = 0
@@ -97,7 +96,7 @@ def test_without_trusted_code_only_the_end_of_truncated_texts_differs(tmp_path, 
 
 def test_trusted_code_is_saved_with_the_folder(tmp_path, files, texts, own_modules_cache):
     tokenizer = written(tmp_path / "folder", files, keep_eos=True, normalize_apostrophes=True)
-    configuration(Sizes(vocabulary=60), ["0", "1"]).save_pretrained(tmp_path / "folder")
+    RobertaConfig(vocab_size=60).save_pretrained(tmp_path / "folder")
     trusted = AutoTokenizer.from_pretrained(tmp_path / "folder", trust_remote_code=True)
     trusted.save_pretrained(tmp_path / "again")
     again = AutoTokenizer.from_pretrained(tmp_path / "again", trust_remote_code=True)

@@ -16,8 +16,8 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.graph import Metadata
 from roberta_small.eval.model import open_model
 from roberta_small.export.__main__ import main
-from roberta_small.export.onnx import Logits, open_classifier, table
-from roberta_small.export.transformers.folder import load_folder
+from roberta_small.export.onnx import open_classifier, table
+from roberta_small.export.transformers.folder import load_pretrained
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
 from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES
@@ -43,7 +43,7 @@ def outputs(path, texts=TEXTS):
 def test_transformers_knows_the_kind_and_computes_the_same_loss(exported):
     kind, run, folder = exported
     labels = open_model(run).labels
-    model = load_folder(folder).model
+    model = load_pretrained(folder).model
     assert model.config.problem_type == kind
     assert model.config.num_labels == labels.size
     ids_BL = padded_ids(model.config.vocab_size)
@@ -57,7 +57,7 @@ def test_a_pipeline_computes_the_same_outputs(exported):
     """Without arguments: Transformers reads the activation from `problem_type`."""
     kind, run, folder = exported
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    classify = pipeline("text-classification", model=load_folder(folder).model, tokenizer=tokenizer)
+    classify = pipeline("text-classification", model=load_pretrained(folder).model, tokenizer=tokenizer)
     found = classify(TEXTS[:2], top_k=None, truncation=True)
     wanted = SentenceClassifier.from_run(run).predict(TEXTS[:2])
     card = (folder / "README.md").read_text()
@@ -98,7 +98,7 @@ def test_the_graph_is_made_of_a_network_with_the_same_outputs(exported):
 def by_torch(classifier, row):
     with torch.no_grad():
         ids_1L = torch.from_numpy(row)[None]
-        return Logits(classifier)(ids_1L, (ids_1L != PAD).long()).numpy()
+        return classifier(ids_1L, (ids_1L != PAD).long()).numpy()
 
 
 @pytest.mark.parametrize("exported", [REGRESSION], indirect=True)  # the exporter takes seconds

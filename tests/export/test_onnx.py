@@ -24,7 +24,7 @@ from roberta_small.eval.serve import load
 from roberta_small.eval.serve.models import ENSEMBLE, Models
 from roberta_small.export import onnx as to_onnx
 from roberta_small.export.__main__ import main
-from roberta_small.export.transformers.folder import load_folder
+from roberta_small.export.transformers.folder import load_pretrained
 from tests.support.exported_runs import PAD, padded_ids
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def logits(path, ids_BL):
 
 @pytest.mark.parametrize("lengths", [(1,), (2,), (32,), (32, 1, 7), (3, 3, 3, 3, 3), (9, 20)], ids=str)
 def test_logits_equal_pytorchs_for_any_batch_and_length(exported, classifier_folder, lengths):
-    model = load_folder(classifier_folder).model
+    model = load_pretrained(classifier_folder).model
     ids_BL = padded_ids(model.config.vocab_size, lengths)
     with torch.no_grad():
         wanted_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits.numpy()
@@ -101,6 +101,7 @@ def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_p
     assert [row["index"] for row in found] == list(range(len(texts)))
     for row, prediction in zip(found, wanted, strict=True):
         assert row["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
+    assert open_model(moved).columns == COLUMNS
     quantized = SentenceClassifier.from_run(exported / "int8.onnx").predict(texts)
     for prediction, other in zip(quantized, wanted, strict=True):
         assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
@@ -170,10 +171,6 @@ def test_commands_and_options_that_a_file_does_not_have_are_errors(exported, cap
     assert evaluate([*words, "--checkpoint", str(exported / "fp32.onnx")]) == 1
     error = capsys.readouterr().err
     assert all(fact in error for fact in facts)
-
-
-def test_the_columns_of_the_training_are_in_the_file(exported):
-    assert open_model(exported / "fp32.onnx").columns == COLUMNS
 
 
 def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):

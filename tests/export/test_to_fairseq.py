@@ -5,12 +5,10 @@ import shutil
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.export.__main__ import main
-from roberta_small.export.transformers.folder import load_folder
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from tests.support.exported_runs import LENGTH, MASKED_LM
@@ -24,13 +22,22 @@ def same_weights(one, other):
     return set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
-def test_a_classifier_has_the_same_weights_after_a_round_trip(trained, classifier_folder, tmp_path, capsys):
+def test_a_classifier_is_the_same_after_a_round_trip(trained, classifier_folder, tmp_path, capsys):
     data, run = trained
     back = tmp_path / "back/model.pt"
     assert main(["fairseq", str(classifier_folder), "--out", str(back)]) == 0
     assert str(back) in capsys.readouterr().out
     assert same_weights(back, run / BEST)
     assert (back.parent / "dict.txt").read_bytes() == (data / "input0/dict.txt").read_bytes()
+    ours, theirs = load_checkpoint(back)["cfg"], load_checkpoint(run / BEST)["cfg"]
+    for name in (
+        "arch", "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads",
+        "max_positions", "dropout", "attention_dropout", "activation_dropout", "pooler_dropout",
+        "activation_fn", "encoder_kind",
+    ):  # fmt: skip
+        assert getattr(ours["model"], name) == getattr(theirs["model"], name), name
+    for name in ("_name", "init_token", "separator_token", "shorten_method", "keep_eos"):
+        assert ours["task"][name] == theirs["task"][name], name
     text = ["un livre magnifique", "livre banal " * 40]
     assert (back.parent / "sentencepiece.bpe.model").read_bytes() == (data.parent / "spm.model").read_bytes()
     classifier = SentenceClassifier.from_run(back)  # dictionary and tokenizer beside the checkpoint
@@ -38,19 +45,6 @@ def test_a_classifier_has_the_same_weights_after_a_round_trip(trained, classifie
     assert classifier.classes == ["neg", "pos"]
     for ours, theirs in zip(classifier.predict(text), wanted, strict=True):
         assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
-
-
-def test_settings_are_the_same_after_a_round_trip(trained, classifier_folder, tmp_path):
-    convert_back(classifier_folder, tmp_path / "model.pt")
-    ours, theirs = (load_checkpoint(path) for path in (tmp_path / "model.pt", trained[1] / BEST))
-    for name in (
-        "arch", "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads",
-        "max_positions", "dropout", "attention_dropout", "activation_dropout", "pooler_dropout",
-        "activation_fn", "encoder_kind",
-    ):  # fmt: skip
-        assert getattr(ours["cfg"]["model"], name) == getattr(theirs["cfg"]["model"], name), name
-    for name in ("_name", "init_token", "separator_token", "shorten_method", "keep_eos"):
-        assert ours["cfg"]["task"][name] == theirs["cfg"]["task"][name], name
 
 
 def test_a_masked_lm_is_fine_tuned_after_a_round_trip(trained, masked_lm, masked_lm_folder, tmp_path):
@@ -109,12 +103,3 @@ def test_existing_files_are_never_overwritten(classifier_folder, tmp_path):
         convert_back(classifier_folder, tmp_path / "other.pt")
     assert (tmp_path / "model.pt").read_text() == "mine"
     assert not (tmp_path / "other.pt").exists()
-
-
-def test_an_encoder_alone_is_no_model_to_export(tmp_path):
-    config = BertConfig(
-        vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4
-    )
-    BertModel(config).save_pretrained(tmp_path / "bert")
-    with pytest.raises(UserError, match=r"without a head.*--pretrained"):
-        load_folder(tmp_path / "bert")

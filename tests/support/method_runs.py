@@ -3,8 +3,12 @@
 import json
 from pathlib import Path
 
+from fairseq import tasks
+
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.transformers import train_run
+from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.trainer import pad_batch, read_sentences
 from tests.support.tiny_recipe import CLASSIFIER
 
 RECIPE = (
@@ -26,6 +30,20 @@ def words(changes=()):
     flags = {line.split(" ")[0]: line.partition(" ")[2].strip('"') for line in RECIPE.strip().splitlines()}
     flags |= dict(changes)
     return [word for flag, value in flags.items() if value is not None for word in (flag, value) if word]
+
+
+def parsed(data, changes=()):
+    """fairseq's configuration of the recipe for a data folder, and its task."""
+    cfg = parse(str(data), words(changes))
+    return cfg, tasks.setup_task(cfg.task)
+
+
+def batch_of(data, split="test", count=None, changes=()):
+    """The first sentences of a split, or all, as the arguments of a model."""
+    rows = read_sentences(parsed(data, changes)[1], split)
+    batch = pad_batch([rows[i] for i in range(count or len(rows))])
+    del batch["labels"]
+    return batch
 
 
 def train_one(data, run, *options, changes=(), seed=1):

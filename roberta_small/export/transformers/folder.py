@@ -43,7 +43,7 @@ from roberta_small.export.transformers.modeling_mean_pooling import (
     MeanPoolingConfig,
     MeanPoolingForSequenceClassification,
 )
-from roberta_small.export.transformers.networks import Source, leftover
+from roberta_small.export.transformers.networks import Source, entries_of, leftover, own_class
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
 from roberta_small.preprocess import dictionary as fairseq_dictionary
@@ -180,7 +180,7 @@ class Carried:
     task: dict[str, Any] = field(default_factory=dict)
     """`shorten_method` and `keep_eos` of a classifier."""
     weights: dict[str, Tensor] = field(default_factory=dict)
-    """Weights without a counterpart in Transformers (see `roberta.leftover`)."""
+    """Weights without a counterpart in Transformers (see `networks.leftover`)."""
 
 
 def write_carried(folder: Path, model: Model, source: Source) -> None:
@@ -223,6 +223,7 @@ class Loaded:
     model: PreTrainedModel
     """A masked language model, a classifier, or the encoder alone."""
     family: Family
+    """With the names of the weights in this model (`networks.own_class`)."""
     labels: Labels | None = None
     """What the logits of a classifier mean."""
     unused: tuple[str, ...] = ()
@@ -230,36 +231,9 @@ class Loaded:
     notes: tuple[str, ...] = ()
     """What is not used although the folder has it, and why."""
 
-    @property
-    def is_classifier(self) -> bool:
-        """Whether the model has a classification head."""
-        return type(self.model).__name__ == self.family.classes[1] or self.is_own_class
 
-    @property
-    def is_own_class(self) -> bool:
-        """Whether its classification head is one that no class of Transformers has."""
-        return isinstance(self.model, MeanPoolingForSequenceClassification)
-
-    @property
-    def is_masked_lm(self) -> bool:
-        """Whether the model has an LM head."""
-        return type(self.model).__name__ == self.family.classes[0]
-
-
-def load_folder(folder: str | os.PathLike[str], *, attention: str = "sdpa") -> Loaded:
-    """The masked language model or classifier of a folder; errors as for `load_pretrained`."""
-    folder = Path(folder)
-    loaded = load_pretrained(folder, attention=attention)
-    if not (loaded.is_classifier or loaded.is_masked_lm):
-        reason = f" ({'; '.join(loaded.notes)})" if loaded.notes else ""
-        raise UserError(
-            f"{folder}: an encoder without a head{reason}; fine-tune it first, train.sh --pretrained {folder}"
-        )
-    return loaded
-
-
-def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
-    """Load the model of a folder of `save_pretrained`; `attention` as in Transformers.
+def load_pretrained(folder: Path) -> Loaded:
+    """Load the model of a folder of `save_pretrained`.
 
     Of a model with another head than for masked tokens or classes, only the encoder is loaded. Pickled
     weights (pytorch_model.bin) are read if there are no safetensors, without executing code.
@@ -275,7 +249,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
         raise UserError(
             f"{folder}: no weights (model.safetensors or pytorch_model.bin); download or save the model again"
         )
-    model, report = _read(folder, kind, config, safetensors=safetensors, attention=attention)
+    model, report = _read(folder, kind, config, safetensors=safetensors)
     if kind == family.classes[0]:
         complete = all(name.startswith(f"{model.base_model_prefix}.") for name in report["missing_keys"])
         outputs: Any = model.get_output_embeddings()
@@ -287,7 +261,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
             notes += ("the LM head is not used, because its matrix is not that of the token embeddings",)
         kind = family.classes[0 if complete and not untied else 2]
     if kind != type(model).__name__:
-        model, report = _read(folder, kind, config, safetensors=safetensors, attention=attention)
+        model, report = _read(folder, kind, config, safetensors=safetensors)
     is_encoder = kind == family.classes[2]
     missing = sorted(report["missing_keys"])
     if absent := [name for name in missing if not (is_encoder and POOLER in name)]:
@@ -304,13 +278,11 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
 
 
 def _read(
-    folder: Path, kind: str, config: PreTrainedConfig, *, safetensors: bool, attention: str
+    folder: Path, kind: str, config: PreTrainedConfig, *, safetensors: bool
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """A model of the class `kind` with the weights of a folder, and which of them are missing or unused."""
     wrapper = MeanPoolingForSequenceClassification
     model_class: Any = wrapper if kind == wrapper.__name__ else getattr(transformers, kind)
-    if not model_class._supports_sdpa:
-        attention = "eager"
     try:
         if not safetensors:
             for path in sorted(folder.glob("pytorch_model*.bin")):
@@ -326,7 +298,7 @@ def _read(
                 use_safetensors=safetensors,
                 weights_only=True,
                 dtype=torch.float32,
-                attn_implementation=attention,
+                attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
                 output_loading_info=True,
             )
     except pickle.UnpicklingError as error:
@@ -336,24 +308,6 @@ def _read(
         raise UserError(
             f"{folder}: the model cannot be loaded ({reason}); download or save it again"
         ) from None
-
-
-def describe_labels(model: PreTrainedModel, labels: Labels) -> None:
-    """Write what the logits of a classifier mean into its configuration: kind, and scaling of numbers.
-
-    Nothing is written for one class per text, which is Transformers' default. `families.labels_of` reads it.
-    """
-    if labels.kind.exclusive:
-        return
-    config: Any = model.config
-    config.problem_type = labels.kind.name
-    if not labels.kind.has_classes:
-        setattr(config, SCALING, labels.scaling.record())
-
-
-def output_names(labels: Labels) -> list[str]:
-    """The names of the outputs in a configuration; Transformers' own for the number of a regression."""
-    return list(labels.classes) if labels.kind.has_classes else ["LABEL_0"]
 
 
 def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedConfig, tuple[str, ...]]:
@@ -388,7 +342,7 @@ def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedC
         notes += (f"config.json: not used: {enumerate_some(unknown)}",)
     head: dict[str, Any] = {}
     if labels is not None:
-        head = {"id2label": dict(enumerate(output_names(labels))), "problem_type": labels.kind.name}
+        head = entries_of(labels) | {"problem_type": labels.kind.name}
     try:
         found = kind_of_config(**kept, **head)
     except LOAD_ERRORS as error:
@@ -396,8 +350,7 @@ def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedC
     if (reason := families.refusal(found.to_dict())) is not None:  # of other names and default values
         raise UserError(f"{path}: {reason}")
     if encoder is not config:
-        own = {
-            key: config[key] for key in ("pooling", "pooler_activation", "pooler_dropout") if key in config
-        }
-        found = MeanPoolingConfig(encoder=found.to_dict(), **own, **head)
+        own = ("pooling", "pooler_activation", "pooler_dropout")
+        of_head = head | {key: config[key] for key in own if key in config}
+        family, found = own_class(family), MeanPoolingConfig(encoder=found.to_dict(), **of_head)
     return family, kind, labels, found, notes

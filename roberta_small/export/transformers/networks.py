@@ -1,4 +1,4 @@
-"""An encoder in fairseq and in Transformers: checkpoints, sizes, configuration, and weights both ways.
+"""An encoder in fairseq and in Transformers: checkpoints, configuration, and weights both ways.
 
 The encoder may be of any family in `families.FAMILIES`. Its rows of tokens are in the order of a fairseq
 dictionary; `order` (V,), if given, has the id of Transformers' tokenizer for each of them.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,22 +38,21 @@ from roberta_small.common.families import (
     TOKENS,
     Family,
 )
-from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, LabelKind, Scaling
-from roberta_small.eval.network import Checkpoint, read_checkpoint
+from roberta_small.common.label_kinds import SCALING, Labels
+from roberta_small.eval.network import HEADS, Checkpoint, head_weight, read_checkpoint
 from roberta_small.export.transformers.modeling_mean_pooling import (
     MeanPoolingConfig,
     MeanPoolingForSequenceClassification,
 )
-from roberta_small.fairseq_plugin.checkpoints.architecture import Head, arch_name
+from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name
 from roberta_small.fairseq_plugin.checkpoints.initialization import missing_weights
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
-from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS
 
 Special = tuple[int, int]
 """Ids of the tokens before and after a text: 0 and 2, but 5 and 6 in CamemBERT (--init-token,
 --separator-token)."""
-HEADS = "classification_heads."
 ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large")
 # Arguments of fairseq that no family in Transformers supports -> required value, description of others.
 REQUIRED = {
@@ -64,34 +63,28 @@ REQUIRED = {
 
 @dataclass(frozen=True)
 class Source:
-    """A RoBERTa checkpoint of fairseq, in memory."""
+    """A RoBERTa of fairseq, in memory."""
 
     path: Path
+    """Its file, for messages."""
     arguments: argparse.Namespace
-    """Arguments of the model, from which fairseq builds it."""
+    """Arguments of the model, from which fairseq builds it; none is missing."""
     weights: dict[str, Tensor]
     """Weights under the names of the installed fairseq version."""
     head: str | None
     """Name of the classification head; None for a masked language model."""
-    class_names: list[str] | None = None
-    """In the order of the logits; None if the checkpoint does not record them."""
     has_lm_head: bool = True
     """Whether the checkpoint has the LM head; otherwise its weights are random."""
-    kind: LabelKind = KINDS[SINGLE_LABEL]
-    """Of the labels of a classifier."""
-    scaling: Scaling = Scaling()
-    """Of numeric labels."""
 
     @property
     def family(self) -> Family:
         """The family of encoders in Transformers."""
-        return family_of(self.arguments)
+        return FAMILIES[self.arguments.family]
 
     @property
     def needs_own_class(self) -> bool:
         """Whether it is a classifier of the mean of all tokens or with a linear head."""
-        mean = getattr(self.arguments, "pooling", "first") == "mean"
-        return self.head is not None and (mean or self.has_linear_head)
+        return self.head is not None and (self.arguments.pooling == "mean" or self.has_linear_head)
 
     @property
     def has_linear_head(self) -> bool:
@@ -103,22 +96,10 @@ class Source:
         """V, the size of the vocabulary."""
         return len(self.weights[TOKENS])
 
-    @property
-    def classes(self) -> int | None:
-        """K, the number of classes; None for a masked language model."""
-        return None if self.head is None else len(self.weights[f"{HEADS}{self.head}.out_proj.weight"])
-
-    @property
-    def classification_head(self) -> Head | None:
-        """The classification head; None for a masked language model."""
-        if self.head is None or self.classes is None:
-            return None
-        names = None if self.class_names is None else tuple(self.class_names)
-        return Head(self.head, self.classes, names, self.kind.name, self.scaling)
-
     def model(self) -> RobertaModel:
         """fairseq's own model with these weights, in fp32 and evaluation mode: ids (B, L) -> logits."""
-        model = model_of(self.arguments, self.vocabulary, self.head, self.classes)
+        classes = None if self.head is None else len(self.weights[head_weight(self.head)])
+        model = model_of(self.arguments, self.vocabulary, self.head, classes)
         model.load_state_dict(self.weights)
         return model.eval()
 
@@ -134,28 +115,25 @@ def read_source(path: str | os.PathLike[str]) -> Source:
 
 def source_of(checkpoint: Checkpoint) -> Source:
     """The content of a checkpoint as that of a RoBERTa; errors as for `read_source`."""
-    path, arguments = checkpoint.path, checkpoint.arguments
-    if (name := arch_name(arguments)) not in ARCHITECTURES:
+    path, weights = checkpoint.path, dict(checkpoint.weights)
+    if (name := arch_name(checkpoint.arguments)) not in ARCHITECTURES:
         raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
     for name, (value, what) in REQUIRED.items():
-        if getattr(arguments, name, value) != value:
+        if getattr(checkpoint.arguments, name, value) != value:
             raise UserError(f"{path}: trained with {what}, which Transformers does not support")
     if checkpoint.vocabulary is None:
         raise UserError(f"{path}: no token embeddings, so not a RoBERTa; use a fairseq checkpoint")
-    heads = {key.removeprefix(HEADS).split(".")[0] for key in checkpoint.weights if key.startswith(HEADS)}
+    heads = sorted({key.removeprefix(HEADS).split(".")[0] for key in weights if key.startswith(HEADS)})
     if len(heads) > 1:
         raise UserError(
-            f"{path}: {len(heads)} classification heads ({', '.join(sorted(heads))}); use a file with one"
+            f"{path}: {len(heads)} classification heads ({', '.join(heads)}); use a file with one"
         )
-    head, classes = heads.pop() if heads else None, None
-    if head is not None:
-        out = checkpoint.weights.get(f"{HEADS}{head}.out_proj.weight")
-        if out is None:
-            raise UserError(f"{path}: {HEADS}{head}.out_proj.weight is missing; copy the file again")
-        classes = len(out)
+    head = heads[0] if heads else None
+    if head is not None and head_weight(head) not in weights:
+        raise UserError(f"{path}: {head_weight(head)} is missing; copy the file again")
     try:
-        model = model_of(arguments, checkpoint.vocabulary, head, classes)
-        weights = dict(checkpoint.weights)
+        classes = None if head is None else len(weights[head_weight(head)])
+        model = model_of(checkpoint.arguments, checkpoint.vocabulary, head, classes)
         model.upgrade_state_dict(weights)
         has_lm_head = any(name.startswith(LM_HEAD) for name in weights)
         weights |= missing_weights(weights, model, LM_HEAD)
@@ -165,9 +143,11 @@ def source_of(checkpoint: Checkpoint) -> Source:
         raise UserError(
             f"{path}: the weights do not match the stored arguments ({reason}); use a file that fairseq wrote"
         ) from None
-    labels = (checkpoint.class_names, has_lm_head, checkpoint.kind, checkpoint.scaling)
-    source = Source(path, model.args, weights, head, *labels)
-    activation = getattr(source.arguments, "pooler_activation_fn", "tanh")
+    source = Source(path, model.args, weights, head, has_lm_head)
+    known, activation = dict.fromkeys(ACTIVATIONS.values()), source.arguments.activation_fn
+    if activation not in known:
+        raise UserError(f"{path}: --activation-fn {activation}: not one of {', '.join(known)}")
+    activation = source.arguments.pooler_activation_fn
     # The class of this project has any activation.
     if head is not None and not source.needs_own_class and activation != source.family.pooler_activation:
         raise UserError(
@@ -175,16 +155,6 @@ def source_of(checkpoint: Checkpoint) -> Source:
             f"Transformers' {source.family.classes[1]} has {source.family.pooler_activation}"
         )
     return source
-
-
-def family_of(arguments: Any) -> Family:
-    """The family in the arguments of a model; RoBERTa if they do not name one."""
-    return FAMILIES[getattr(arguments, "family", None) or families.DEFAULT]
-
-
-def has_token_types(arguments: Any) -> bool:
-    """Whether the arguments of a model give the second text of a pair a token type of its own."""
-    return bool(getattr(arguments, "token_types", False))
 
 
 def model_of(
@@ -206,69 +176,56 @@ def model_of(
     return model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Sizes, dropout and activation of a RoBERTa; the defaults are those of `roberta_small`."""
+def converted(
+    source: Source,
+    labels: Labels | None = None,
+    special: Special = (BOS, EOS),
+    order: NDArray[np.int64] | None = None,
+) -> PreTrainedModel:
+    """A checkpoint as a Transformers model in evaluation mode, with the same logits: (B, K) or (B, L, V).
 
-    vocabulary: int
-    """Entries of the dictionary, `<mask>` included."""
-    layers: int = 4
-    embed: int = 512
-    ffn: int = 512
-    heads: int = 8
-    positions: int = 256
-    """Maximum input length in tokens."""
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    pooler_dropout: float = 0.0
-    """Dropout in the classification head."""
-    activation: str = "gelu"
-    """Name of the activation in Transformers."""
-    layer_norm_eps: float = LAYER_NORM_EPS
-    family: str = families.DEFAULT
-    token_types: bool = False
-    """Whether the second text of a pair has a token type of its own."""
-
-
-def activation_name(ours: str) -> str:
-    """Transformers' name of an activation; raises `UserError` for one that it does not have."""
-    for theirs, name in ACTIVATIONS.items():
-        if name == ours:
-            return theirs
-    raise UserError(f"--activation-fn {ours}: not one of {', '.join(dict.fromkeys(ACTIVATIONS.values()))}")
-
-
-def sizes_of(source: Source) -> Sizes:
-    """Sizes of a fairseq checkpoint, from the shapes of its weights.
-
-    Raises `UserError` for an activation that Transformers does not have.
+    `labels` are those of a classifier. Raises `UserError` if the family has no such model.
     """
-    arguments, weights = source.arguments, source.weights
-    try:
-        activation = activation_name(arguments.activation_fn)
-    except UserError as error:
-        raise UserError(f"{source.path}: {error}") from None
-    return Sizes(
-        vocabulary=source.vocabulary,
-        layers=_layers(weights),
-        embed=weights[TOKENS].shape[1],
-        ffn=len(weights[f"{families.LAYERS}.0.fc1.weight"]),
-        heads=arguments.encoder_attention_heads,
-        positions=len(weights[POSITIONS]) - FIRST_POSITION,
-        dropout=arguments.dropout,
-        attention_dropout=arguments.attention_dropout,
-        pooler_dropout=arguments.pooler_dropout,
-        activation=activation,
-        layer_norm_eps=arguments.layer_norm_eps,
-        family=source.family.name,
-        token_types=SECOND in weights,
-    )
+    family, is_lm, is_own = source.family, source.head is None, source.needs_own_class
+    if is_lm and not source.has_lm_head:
+        raise UserError(
+            f"{source.path}: an encoder without classification head and LM head; fine-tune it first: "
+            f"roberta-small train --data DATA --pretrained {source.path}"
+        )
+    if is_lm and family.lm_head is None:
+        raise UserError(
+            f"{source.path}: a masked language model, but the LM head of Transformers' {family.prefix} is "
+            "another one; fine-tune it first"
+        )
+    described = {} if labels is None else entries_of(labels)
+    config = configuration(source, special, order, **({} if is_own else described))
+    model_class: Any = getattr(transformers, family.classes[0 if is_lm else 1])
+    if is_own:
+        family, model_class = own_class(family), MeanPoolingForSequenceClassification
+        module = model_class.__module__.rpartition(".")[2]
+        auto = {"AutoConfig": MeanPoolingConfig, "AutoModelForSequenceClassification": model_class}
+        config = MeanPoolingConfig(
+            encoder=config.to_dict(),
+            pooling=source.arguments.pooling,
+            pooler_activation="linear" if source.has_linear_head else source.arguments.pooler_activation_fn,
+            pooler_dropout=source.arguments.pooler_dropout,
+            auto_map={name: f"{module}.{kind.__name__}" for name, kind in auto.items()},
+            **described,
+        )
+    weights = to_transformers(source.weights, family, head=source.head, lm_head=is_lm, order=order)
+    if is_own and source.has_linear_head:  # a dense layer without effect
+        width = source.arguments.encoder_embed_dim
+        weights |= {"dense.weight": torch.eye(width), "dense.bias": torch.zeros(width)}
+    with torch.random.fork_rng(devices=[]):
+        model = model_class(config)
+    model.load_state_dict(weights)
+    return model.eval()
 
 
 def configuration(
-    sizes: Sizes, classes: Sequence[str] | None = None, special: Special = (BOS, EOS), padding: int = PAD
+    source: Source, special: Special, order: NDArray[np.int64] | None, **others: Any
 ) -> PreTrainedConfig:
-    """Transformers' configuration; `classes` names the logits of a classifier, in their order.
+    """Transformers' configuration of an encoder, with the `others` of its head.
 
     Positions of RoBERTa start at the padding index + 1 in both libraries, so `max_position_embeddings` is two
     more than the maximum input length; in other families they start at 0. fairseq has no token types;
@@ -276,26 +233,51 @@ def configuration(
 
     Raises `UserError` if the family has no such sizes.
     """
-    family = FAMILIES[sizes.family]
-    values = {entry: getattr(sizes, name) for name, entry in family.settings.items()}
-    values[family.settings["positions"]] = sizes.positions + family.first_position
-    if "ffn" not in family.settings and sizes.ffn != 4 * sizes.embed:
-        raise UserError(f"Transformers' {family.prefix} has an FFN of {4 * sizes.embed}, not {sizes.ffn}")
-    fixed_eps = family.layer_norm_eps
-    if fixed_eps is not None and sizes.layer_norm_eps != fixed_eps:
+    family, arguments = source.family, source.arguments
+    values = {entry: getattr(arguments, name) for name, entry in family.settings.items()}
+    rows = len(source.weights[POSITIONS]) - FIRST_POSITION + family.first_position
+    values[family.settings["max_positions"]] = rows
+    if (entry := family.settings.get("activation_fn")) is not None:
+        values[entry] = next(name for name, ours in ACTIVATIONS.items() if ours == values[entry])
+    ffn, width, eps = arguments.encoder_ffn_embed_dim, arguments.encoder_embed_dim, family.layer_norm_eps
+    if "encoder_ffn_embed_dim" not in family.settings and ffn != 4 * width:
+        raise UserError(f"Transformers' {family.prefix} has an FFN of {4 * width}, not {ffn}")
+    if eps is not None and arguments.layer_norm_eps != eps:
         raise UserError(
-            f"Transformers' {family.prefix} has --layer-norm-eps {fixed_eps}, not {sizes.layer_norm_eps}"
+            f"Transformers' {family.prefix} has --layer-norm-eps {eps}, not {arguments.layer_norm_eps}"
         )
     if family.token_types is not None:
         values["type_vocab_size"] = 1 + family.distinguishes_texts
     values |= {entry: values[other] for entry, other in family.copies.items()}
-    if classes is not None:
-        values |= {"id2label": dict(enumerate(classes)), "label2id": {c: k for k, c in enumerate(classes)}}
     if family.first_position:
         values |= {"bos_token_id": special[0], "eos_token_id": special[1]}
+    vocabulary, padding = (source.vocabulary, PAD) if order is None else (len(order), int(order[PAD]))
     return transformers.AutoConfig.for_model(
-        family.name, vocab_size=sizes.vocabulary, pad_token_id=padding, **values
+        family.name, vocab_size=vocabulary, pad_token_id=padding, **values, **others
     )
+
+
+def entries_of(labels: Labels) -> dict[str, Any]:
+    """What the logits of a classifier mean, as entries of its configuration; `families.labels_of` reads them.
+
+    One class per text is Transformers' default. The number of a regression has the name that Transformers
+    gives by itself.
+    """
+    names = labels.classes if labels.kind.has_classes else ("LABEL_0",)
+    found: dict[str, Any] = {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: k for k, name in enumerate(names)},
+    }
+    if not labels.kind.exclusive:
+        found["problem_type"] = labels.kind.name
+    if not labels.kind.has_classes:
+        found[SCALING] = labels.scaling.record()
+    return found
+
+
+def own_class(family: Family) -> Family:
+    """The names of a family's weights in the class of this project for classifiers."""
+    return replace(family, base="encoder", head=("dense", "out_proj"))
 
 
 def encoder_config(model: PreTrainedModel) -> Any:
@@ -307,90 +289,13 @@ def encoder_config(model: PreTrainedModel) -> Any:
 def longest_input(config: PreTrainedConfig) -> int:
     """The maximum input length in tokens of a model of Transformers."""
     family = FAMILIES[config.model_type]
-    return getattr(config, family.settings["positions"]) - family.first_position
-
-
-def build(
-    sizes: Sizes, classes: Sequence[str] | None, special: Special = (BOS, EOS), padding: int = PAD
-) -> PreTrainedModel:
-    """A classifier, or a masked language model without `classes`, with Transformers' random weights."""
-    config = configuration(sizes, classes, special, padding)
-    masked_lm, classifier, _ = FAMILIES[sizes.family].classes
-    return getattr(transformers, masked_lm if classes is None else classifier)(config)
+    return getattr(config, family.settings["max_positions"]) - family.first_position
 
 
 def special_ids(task: Any) -> Special:
     """--init-token and --separator-token of the configuration of a task, or of an `InputFormat`."""
     init, separator = task.init_token, task.separator_token
     return BOS if init is None else init, EOS if separator is None else separator
-
-
-def converted(
-    source: Source,
-    classes: Sequence[str] | None = None,
-    special: Special = (BOS, EOS),
-    order: NDArray[np.int64] | None = None,
-) -> PreTrainedModel:
-    """A checkpoint as a Transformers model in evaluation mode, with the same logits: (B, K) or (B, L, V).
-
-    `classes` names the K logits of a classifier. Raises `UserError` if the family has no such model.
-    """
-    family = source.family
-    if source.head is None and not source.has_lm_head:
-        raise UserError(
-            f"{source.path}: an encoder without classification head and LM head; fine-tune it first: "
-            f"roberta-small train --data DATA --pretrained {source.path}"
-        )
-    if source.head is None and family.lm_head is None:
-        raise UserError(
-            f"{source.path}: a masked language model, but the LM head of Transformers' {family.prefix} is "
-            "another one; fine-tune it first"
-        )
-    sizes, padding = sizes_of(source), PAD
-    if order is not None:
-        sizes, padding = replace(sizes, vocabulary=len(order)), int(order[PAD])
-    if source.needs_own_class:
-        return _own_class(source, sizes, classes or [], special, padding, order)
-    is_lm = source.head is None
-    with torch.random.fork_rng(devices=[]):
-        model = build(sizes, None if is_lm else classes or [], special, padding)
-    weights = to_transformers(source.weights, family, head=source.head, lm_head=is_lm, order=order)
-    model.load_state_dict(weights)
-    return model.eval()
-
-
-def _own_class(
-    source: Source,
-    sizes: Sizes,
-    classes: Sequence[str],
-    special: Special,
-    padding: int,
-    order: NDArray[np.int64] | None,
-) -> PreTrainedModel:
-    """The class of this project, in evaluation mode; a linear head gets a dense layer without effect."""
-    family, head = source.family, f"{HEADS}{source.head}."
-    config = MeanPoolingConfig(
-        encoder=configuration(sizes, None, special, padding).to_dict(),
-        pooling=source.arguments.pooling,
-        pooler_activation="linear" if source.has_linear_head else source.arguments.pooler_activation_fn,
-        pooler_dropout=sizes.pooler_dropout,
-        id2label=dict(enumerate(classes)),
-        label2id={name: k for k, name in enumerate(classes)},
-    )
-    module = MeanPoolingForSequenceClassification.__module__.rpartition(".")[2]
-    config.auto_map = {
-        "AutoConfig": f"{module}.{MeanPoolingConfig.__name__}",
-        "AutoModelForSequenceClassification": f"{module}.{MeanPoolingForSequenceClassification.__name__}",
-    }
-    with torch.random.fork_rng(devices=[]):
-        model = MeanPoolingForSequenceClassification(config)
-    weights = to_transformers(source.weights, family, head=None, lm_head=False, order=order)
-    renamed = {f"encoder.{name.removeprefix(f'{family.base}.')}": w for name, w in weights.items()}
-    renamed |= {name.removeprefix(head): w for name, w in source.weights.items() if name.startswith(head)}
-    if source.has_linear_head:
-        renamed |= {"dense.weight": torch.eye(sizes.embed), "dense.bias": torch.zeros(sizes.embed)}
-    model.load_state_dict(renamed)
-    return model.eval()
 
 
 def to_transformers(

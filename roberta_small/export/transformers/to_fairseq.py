@@ -32,7 +32,7 @@ from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import ACTIVATIONS, POOLING, TIED, TOKENS
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_object
-from roberta_small.common.label_kinds import SCALING, Labels
+from roberta_small.common.label_kinds import SCALING
 from roberta_small.common.run import read_thresholds, write_thresholds
 from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
@@ -106,8 +106,6 @@ class Vocabulary:
     """With `<mask>`."""
     files: dict[str, bytes]
     """Name -> content of the files beside a checkpoint: dict.txt, and those of a SentencePiece model."""
-    special: Special | None
-    """Ids of the tokens before and after a text; None for those of the configuration."""
     encoder: TransformersEncoder | None = None
     """The folder's tokenizer, if it is one of Transformers."""
 
@@ -130,31 +128,32 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     if output.exists():
         raise UserError(f"{output}: already exists; choose another name or delete it")
     loaded = load_pretrained(folder)
-    model, family, labels, config = loaded.model, loaded.family, loaded.labels, encoder_config(loaded.model)
+    model, labels, config = loaded.model, loaded.labels, encoder_config(loaded.model)
     carried = read_carried(folder)
     vocabulary = _vocabulary(folder, dictionary, config)
     _check_beside(output.parent, vocabulary)
     encoder = vocabulary.encoder
-    token_types = encoder is not None and encoder.has_token_types
-    token_types &= family.distinguishes_texts and config.type_vocab_size > 1
-    other = Counterpart(model, family, vocabulary.order, token_types)
-
     begin, end = config.bos_token_id, config.eos_token_id
-    special = vocabulary.special or (BOS if begin is None else begin, end if isinstance(end, int) else EOS)
+    begin, end = BOS if begin is None else begin, end if isinstance(end, int) else EOS
+    token_types = False
+    if encoder is not None:
+        begin, end = encoder.init_token, encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
+        token_types = encoder.has_token_types and loaded.family.distinguishes_texts
+        token_types = token_types and config.type_vocab_size > 1
+    other = Counterpart(model, loaded.family, vocabulary.order, token_types)
     pooling, notes = _pooling(folder) if labels is None else ("first", ())
     if any(name.endswith(".Dense") for name in _modules(folder)):  # as LaBSE
         notes += (f"{MODULES}: the dense layer after pooling is not used",)
-    separates = encoder is None or encoder.separates_pairs
-    around = (special[0], special[1] if separates else NO_SEPARATOR)
-    cfg = _configuration(loaded, carried, labels, around, pooling, token_types)
-    head = None if labels is None else (carried.head or HEAD)
+    cfg = _configuration(loaded, carried, (begin, end), pooling, token_types)
     parameters = sum(weight.numel() for weight in model.parameters())
     if parameters >= LARGE:
         print(f"{folder}: converting {parameters / 1e6:,.0f} million parameters", file=sys.stderr, flush=True)
-    network, new = _network(folder, cfg, other, vocabulary, head, carried.weights)
-    tokens = len(vocabulary.dictionary) if vocabulary.order is None else len(vocabulary.order)
-    rows = random_rows(ROWS, longest_input(config), tokens, special[0], pairs=token_types)
-    difference = largest_difference(network, head, other, rows, scores=loaded.is_masked_lm)
+    head = None if labels is None else (carried.head or HEAD)
+    network, new = _network(folder, cfg, other, len(vocabulary.dictionary), head, carried.weights)
+    tokens = len(vocabulary.dictionary) if other.order is None else len(other.order)
+    rows = random_rows(ROWS, longest_input(config), tokens, begin, pairs=token_types)
+    scores = type(model).__name__ == loaded.family.classes[0]
+    difference = largest_difference(network, head, other, rows, scores=scores)
     if not difference <= TOLERANCE:
         raise UserError(
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
@@ -236,13 +235,13 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
         )
     files = {"dict.txt": content}
     if encoder is not None:
-        return Vocabulary(words, files, (encoder.init_token, encoder.separator_token), encoder)
+        return Vocabulary(words, files, encoder)
     if (model := folder / SENTENCEPIECE).is_file():
         files[SENTENCEPIECE] = model.read_bytes()
     if found is not None and found.normalize_apostrophes:
         kept = {"tokenizer_class": PieceTokenizer.__name__, "normalize_apostrophes": True}
         files[TOKENIZER_CONFIG] = (json.dumps(kept, indent=2) + "\n").encode()
-    return Vocabulary(words, files, None)
+    return Vocabulary(words, files)
 
 
 def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
@@ -259,52 +258,48 @@ def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
 
 
 def _configuration(
-    loaded: Loaded, carried: Carried, labels: Labels | None, special: Special, pooling: str, token_types: bool
+    loaded: Loaded, carried: Carried, special: Special, pooling: str, token_types: bool
 ) -> dict[str, Any]:
     """The configuration that fairseq-train would write for this model."""
-    model, family, config = loaded.model, loaded.family, encoder_config(loaded.model)
-    # Not every configuration has the width of the feed-forward network.
-    ffn = len(model.base_model.get_parameter(f"{family.layer['fc1'].format(0)}.weight"))
-    head_activation = family.pooler_activation
-    if loaded.is_own_class:
-        pooling, head_activation = model.config.pooling, model.config.pooler_activation
+    model, family, labels = loaded.model, loaded.family, loaded.labels
+    config, longest = encoder_config(model), longest_input(encoder_config(model))
     values = {name: getattr(config, entry) for name, entry in family.settings.items()}
-    longest = longest_input(config)
-    pooler = values["dropout"] if values["pooler_dropout"] is None else values["pooler_dropout"]
-    flags = {
-        "arch": "roberta_small",
-        "encoder-layers": values["layers"],
-        "encoder-embed-dim": values["embed"],
-        "encoder-ffn-embed-dim": ffn,
-        "encoder-attention-heads": values["heads"],
-        "max-positions": longest,
-        "dropout": values["dropout"],
-        "attention-dropout": values["attention_dropout"],
-        "activation-dropout": carried.activation_dropout,
-        "pooler-dropout": pooler,
-        "activation-fn": ACTIVATIONS[str(values.get("activation", "gelu"))],
-        "pooler-activation-fn": head_activation,
-        "precision": "fp32",
+    if values["pooler_dropout"] is None:
+        values["pooler_dropout"] = values["dropout"]
+    values |= {
+        # Not every configuration has the width of the feed-forward network.
+        "encoder_ffn_embed_dim": len(
+            model.base_model.get_parameter(f"{family.layer['fc1'].format(0)}.weight")
+        ),
+        "activation_fn": ACTIVATIONS[str(values.get("activation_fn", "gelu"))],
+        "layer_norm_eps": values.get("layer_norm_eps", family.layer_norm_eps),
+        "max_positions": longest,
+        "activation_dropout": carried.activation_dropout,
+        "pooler_activation_fn": family.pooler_activation,
         "pooling": pooling,
         "family": family.name,
-        "layer-norm-eps": values.get("layer_norm_eps", family.layer_norm_eps),
+        "arch": "roberta_small",
+        "precision": "fp32",
     }
+    if isinstance(model, MeanPoolingForSequenceClassification):
+        values |= {"pooling": model.config.pooling, "pooler_activation_fn": model.config.pooler_activation}
+        values["pooler_dropout"] = model.config.pooler_dropout
     switches = ["--token-types"] if token_types else []
     if labels is None:
-        flags |= {"task": "masked_lm", "criterion": "masked_lm", "tokens-per-sample": longest}
+        values |= {"task": "masked_lm", "criterion": "masked_lm", "tokens_per_sample": longest}
     else:
-        flags |= {
+        values |= {
             "task": "sentence_classification",
             "criterion": "sentence_classification",
-            "classification-head-name": carried.head or HEAD,
-            "num-classes": labels.size,
-            "init-token": special[0],
-            "separator-token": special[1],
-            "shorten-method": carried.task.get("shorten_method", "truncate"),
+            "classification_head_name": carried.head or HEAD,
+            "num_classes": labels.size,
+            "init_token": special[0],
+            "separator_token": special[1],
+            "shorten_method": carried.task.get("shorten_method", "truncate"),
         }
         switches += labels.kind.flags
         switches += ["--keep-eos"] if carried.task.get("keep_eos", True) else []
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    words = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     parser = options.get_training_parser()
     # The empty word stands for the data folder, which is unknown.
     parsed = options.parse_args_and_arch(parser, ["", *words, *switches])
@@ -313,8 +308,6 @@ def _configuration(
         cfg = convert_namespace_to_omegaconf(parsed)
     content = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
-    if loaded.is_own_class:
-        content["model"].pooler_dropout = model.config.pooler_dropout
     return {str(key): value for key, value in content.items()}
 
 
@@ -322,7 +315,7 @@ def _network(
     folder: Path,
     cfg: dict[str, Any],
     other: Counterpart,
-    vocabulary: Vocabulary,
+    vocabulary: int,
     head: str | None,
     extra: dict[str, Tensor],
 ) -> tuple[RobertaModel, tuple[str, ...]]:
@@ -330,25 +323,13 @@ def _network(
     model, family = other.model, other.family
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        network = model_of(cfg["model"], len(vocabulary.dictionary), head, model.config.num_labels)
-    weights = model.state_dict()
+        network = model_of(cfg["model"], vocabulary, head, model.config.num_labels)
+    weights, types = model.state_dict(), other.token_types
     if type(model).__name__ == family.classes[2]:
         weights = {f"{family.base}.{name}": weight for name, weight in weights.items()}
-    is_own_class = isinstance(model, MeanPoolingForSequenceClassification)
-    if is_own_class:
-        weights = {f"{family.base}.{key.removeprefix('encoder.')}": w for key, w in weights.items()}
     known = to_fairseq(
-        weights,
-        family,
-        head=None if is_own_class else head,
-        order=other.order,
-        vocabulary=len(vocabulary.dictionary),
-        token_types=other.token_types,
+        weights, family, head=head, order=other.order, vocabulary=vocabulary, token_types=types
     )
-    if is_own_class:
-        for part in ("dense", "out_proj"):
-            own = getattr(model, part).state_dict()
-            known |= {f"classification_heads.{head}.{part}.{kind}": value for kind, value in own.items()}
     known[TIED] = known[TOKENS]
     wanted = network.state_dict()
     known |= {

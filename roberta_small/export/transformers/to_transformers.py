@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,19 @@ from roberta_small.common.label_kinds import SINGLE_LABEL, Scaling
 from roberta_small.common.metrics import label, metrics_of, number, scored
 from roberta_small.common.run import THRESHOLDS, write_thresholds
 from roberta_small.eval.model import Model, open_model
+from roberta_small.eval.network import HEADS, Checkpoint
 from roberta_small.export.transformers.folder import (
     GENERAL_CLASS,
     MEAN_CODE,
     STANDARD,
     TextFormat,
-    describe_labels,
-    load_folder,
-    output_names,
+    load_pretrained,
     write_carried,
     write_tokenizer,
     write_transformers_tokenizer,
 )
-from roberta_small.export.transformers.networks import HEADS, Source, converted, source_of, special_ids
-from roberta_small.export.transformers.verify import Counterpart, Verification, verify
+from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
+from roberta_small.export.transformers.verify import TOLERANCE, Counterpart, Verification, verify
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK, NO_SEPARATOR
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder, has_divided_names
 
@@ -56,17 +55,16 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output}: already exists; choose another name or delete it")
     origin = open_model(source, **options)
-    content = in_units_of_the_labels(source_of(origin.checkpoint))
+    content = in_units_of_the_labels(source_of(origin.checkpoint), origin.checkpoint)
     tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
     with atomic_folder(output) as folder:
         labels, encoder = None if content.head is None else origin.labels, origin.encoder
         order = encoder.order if isinstance(encoder, TransformersEncoder) else None
-        names = None if labels is None else output_names(labels)
-        model = converted(content, names, special_ids(origin.input_format), order)
         if labels is not None:
-            describe_labels(model, replace(labels, scaling=Scaling()))
-        if labels is not None and labels.thresholds:
-            write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
+            labels = replace(labels, scaling=Scaling())
+            if labels.thresholds:
+                write_thresholds(folder, dict(zip(labels.classes, labels.thresholds, strict=True)))
+        model = converted(content, labels, special_ids(origin.input_format), order)
         model.save_pretrained(folder)
         if content.needs_own_class:
             shutil.copyfile(MEAN_CODE, folder / MEAN_CODE.name)
@@ -75,24 +73,24 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         elif tokenizer is not None:
             write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
         write_carried(folder, origin, content)
-        again = load_folder(folder).model
-        other = Counterpart(again, content.family, order, token_types=SECOND in content.weights)
+        again = load_pretrained(folder)
+        other = Counterpart(again.model, again.family, order, token_types=SECOND in content.weights)
         verification = verify(origin, content, folder, other)
         parameters = sum(weight.numel() for weight in model.parameters())
-        proof = {"sha256": origin.digests(), **verification.as_json()}
+        proof = {"sha256": origin.digests(), **asdict(verification), "tolerance": TOLERANCE}
         atomic_write(folder / PROOF, json.dumps(proof, indent=2) + "\n")
         card = model_card(origin, content, verification, parameters, output.name)
         atomic_write(folder / "README.md", card)
     return verification
 
 
-def in_units_of_the_labels(source: Source) -> Source:
-    """The checkpoint of a regression whose last layer computes what is predicted, not standardized values."""
-    if source.head is None or source.kind.has_classes:
+def in_units_of_the_labels(source: Source, checkpoint: Checkpoint) -> Source:
+    """The network of a regression whose last layer computes what is predicted, not standardized values."""
+    if source.head is None or checkpoint.kind.has_classes:
         return source
-    names = [f"{HEADS}{source.head}.out_proj.{kind}" for kind in ("weight", "bias")]
-    weight, bias = (source.weights[name] * source.scaling.scale for name in names)
-    scaled = dict(zip(names, (weight, bias + source.scaling.mean), strict=True))
+    scaling, names = checkpoint.scaling, [f"{HEADS}{source.head}.out_proj.{it}" for it in ("weight", "bias")]
+    weight, bias = (source.weights[name] * scaling.scale for name in names)
+    scaled = dict(zip(names, (weight, bias + scaling.mean), strict=True))
     return replace(source, weights=source.weights | scaled)
 
 
@@ -237,15 +235,15 @@ def _quality(origin: Model) -> list[str]:
         arrays = predictions.to_arrays(found)
         test_set = scored(arrays.labels, arrays.targets, arrays.outputs)
         ones = np.ones((1, test_set.count))
+        values = {
+            name: float(metric.measure(test_set, ones)[0])
+            for name, metric in metrics_of(test_set.kind).items()
+        }
+        listed = ", ".join(f"{label(name)} {number(value, name)}" for name, value in values.items())
         if test_set.kind == SINGLE_LABEL:
-            accuracy = float(metrics_of(SINGLE_LABEL)["accuracy"].measure(test_set, ones)[0])
-            lines.append(f"accuracy on {split}: {accuracy:.2f} % of {len(found):,} sentences")
-            continue
-        values = [
-            (name, metric.measure(test_set, ones)[0]) for name, metric in metrics_of(test_set.kind).items()
-        ]
-        listed = ", ".join(f"{label(name)} {number(float(value), name)}" for name, value in values)
-        lines.append(f"{split}, {len(found):,} sentences: {listed}")
+            lines.append(f"accuracy on {split}: {values['accuracy']:.2f} % of {len(found):,} sentences")
+        else:
+            lines.append(f"{split}, {len(found):,} sentences: {listed}")
     lines = lines or _logged(origin.run.folder)
     return lines or ["not known: the run has neither prediction files nor logs with accuracies"]
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,10 +26,10 @@ from roberta_small.common.families import Family
 from roberta_small.common.files import sha256
 from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
-from roberta_small.export.transformers.networks import Source, encoder_config
+from roberta_small.export.transformers.networks import Source, encoder_config, special_ids
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.models.packed import in_second
-from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD
+from roberta_small.preprocess.dictionary import EOS, MASK, PAD
 from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.sample import Writer
 
@@ -74,10 +73,6 @@ class Verification:
     """Whether the folder contains a tokenizer class of its own, with which all ids are equal. Otherwise the
     texts whose ids differ are truncated ones."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Content of proof.json."""
-        return asdict(self) | {"tolerance": TOLERANCE}
-
     def __str__(self) -> str:
         """Two lines: ids and logits."""
         equal, rest = self.standard, ""
@@ -100,8 +95,7 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     may have few words of the sample. Raises `UserError` if an id differs, or a logit by more than
     `TOLERANCE`. A Transformers tokenizer may differ in truncated texts, which it always ends in `</s>`.
     """
-    examples = find_examples(origin)
-    own_code = origin.tokenizer.model is not None
+    examples, own_code = find_examples(origin), origin.tokenizer.model is not None
     standard = 0
     if own_code:
         check_ids(PieceTokenizer.from_pretrained(folder), examples)
@@ -118,12 +112,12 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     chosen = [known[number] for number in sorted(numbers)]
     sentences = len(chosen)
     vocabulary = source.vocabulary if other.order is None else len(other.order)
-    longest, init = origin.input_format.max_positions, origin.input_format.init_token
-    init = BOS if init is None else init
+    longest, (init, _) = origin.input_format.max_positions, special_ids(origin.input_format)
     chosen += random_rows(RANDOM_ROWS, longest, vocabulary, init, pairs=other.token_types)
-    scale = source.scaling.scale  # of a regression, whose outputs are rounded in fp32 by their size
+    # Of a regression, whose outputs are rounded in fp32 by their size.
+    mean, scale = origin.checkpoint.scaling.mean, origin.checkpoint.scaling.scale
     difference = largest_difference(source.model(), source.head, other, chosen) / scale
-    rounding = 4 * float(np.finfo(np.float32).eps) * abs(source.scaling.mean) / scale
+    rounding = 4 * float(np.finfo(np.float32).eps) * abs(mean) / scale
     if not difference <= TOLERANCE + rounding:
         raise UserError(
             f"{source.path}: the converted network differs from fairseq's by {difference:.1e}, more "

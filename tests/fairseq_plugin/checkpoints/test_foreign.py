@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.network import Network, build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.transformers.networks import converted, read_source
@@ -119,7 +120,7 @@ def test_predictions_hidden_states_and_the_export_are_those_of_a_registered_arch
     networks = [build_encoder(content, torch.device("cpu"), "fp32") for content in (wanted, found)]
     with torch.no_grad():
         torch.testing.assert_close(*(network(ids_BL, features_only=True)[0] for network in networks))
-        models = [converted(read_source(path), ["a", "b"]) for path in (checkpoint, unregistered)]
+        models = [converted(read_source(path), Labels.single("ab")) for path in (checkpoint, unregistered)]
         torch.testing.assert_close(*(model.eval()(ids_BL).logits for model in models))
 
 

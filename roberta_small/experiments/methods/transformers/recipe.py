@@ -7,22 +7,20 @@ Trainer are errors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import ACTIVATIONS, FAMILIES
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.common.metrics import LOSS, logged
 from roberta_small.experiments.recipe.fairseq_flags import configuration
-from roberta_small.export.transformers.networks import Sizes, activation_name, family_of, has_token_types
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS
+from roberta_small.fairseq_plugin.models.roberta import roberta_small_architecture
 from roberta_small.fairseq_plugin.tasks.criterion import checked_smoothing
-from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.optimizer import parse_betas
 
 ONLY = {
@@ -32,6 +30,7 @@ ONLY = {
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
     "--pooling": ("first",),
+    "--activation-fn": tuple(dict.fromkeys(ACTIVATIONS.values())),
     "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
 }
 """Flag -> the values that are supported."""
@@ -40,8 +39,8 @@ SUPPORTED = frozenset(ONLY) | {
     METRIC,
     *(flag for kind in KINDS.values() for flag in kind.flags),
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
-    *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn", "--layer-norm-eps"),
-    *("--pooler-activation-fn", "--family", "--token-types", "--pooling"),
+    *("--dropout", "--attention-dropout", "--pooler-dropout", "--layer-norm-eps"),
+    *("--pooler-activation-fn", "--family", "--token-types"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
     *("--batch-size", "--batch-size-valid", "--max-tokens-valid", "--update-freq"),
     *("--max-epoch", "--max-update", "--validate-interval", "--save-interval"),
@@ -52,53 +51,12 @@ SUPPORTED = frozenset(ONLY) | {
 }
 
 
-@dataclass(frozen=True)
-class Hyperparameters:
-    """The flags of a run, which `parse` has checked."""
+def parse(data: str, words: Sequence[str]) -> DictConfig:
+    """fairseq's configuration for the flags of a recipe, as it is stored in checkpoints.
 
-    cfg: DictConfig
-    """fairseq's full configuration, as it is stored in checkpoints."""
-
-    def updates(self, sentences: int) -> int:
-        """Number of updates on a training set of `sentences`: the smaller of both limits."""
-        limits, batches = self.cfg.optimization, math.ceil(sentences / self.cfg.dataset.batch_size)
-        by_epochs = limits.max_epoch * math.ceil(batches / limits.update_freq[0])
-        return min(limit for limit in (by_epochs, limits.max_update) if limit)
-
-    @property
-    def valid_batch_size(self) -> int:
-        """Sentences in a validation batch; with `--max-tokens-valid`, so that the longest ones still fit."""
-        by_count = self.cfg.dataset.batch_size_valid or self.cfg.dataset.batch_size
-        tokens = self.cfg.dataset.max_tokens_valid
-        return min(by_count, max(1, tokens // self.cfg.task.max_positions)) if tokens else by_count
-
-    def sizes(self, vocabulary: int) -> Sizes:
-        """Sizes of the model for a `vocabulary`, `<mask>` included."""
-        model = self.cfg.model
-        return Sizes(
-            vocabulary=vocabulary,
-            layers=model.encoder_layers,
-            embed=model.encoder_embed_dim,
-            ffn=model.encoder_ffn_embed_dim,
-            heads=model.encoder_attention_heads,
-            positions=self.cfg.task.max_positions,
-            dropout=model.dropout,
-            attention_dropout=model.attention_dropout,
-            pooler_dropout=model.pooler_dropout,
-            activation=activation_name(model.activation_fn),
-            layer_norm_eps=model.layer_norm_eps,
-            family=family_of(model).name,
-            token_types=has_token_types(model),
-        )
-
-    def task(self) -> SentenceClassificationTask:
-        """fairseq's task, which reads the data in the order of the files."""
-        self.cfg.task.no_shuffle = True
-        return SentenceClassificationTask.setup_task(self.cfg.task)
-
-
-def parse(data: str, words: Sequence[str]) -> Hyperparameters:
-    """Parse the flags of a recipe; raises `UserError` for one that is unknown, malformed or not supported."""
+    Data are read in the order of their files. Raises `UserError` for a flag that is unknown, malformed or not
+    supported.
+    """
     flags = flags_of(words)
     if unknown := [flag for flag in flags if flag not in SUPPORTED]:
         raise UserError(f"recipe: {' '.join(unknown)}: not supported by --method transformers; remove it")
@@ -114,11 +72,8 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
     checked_smoothing(cfg.criterion.label_smoothing)
     if not (cfg.optimization.max_epoch or cfg.optimization.max_update):
         raise UserError("recipe: neither --max-epoch nor --max-update is given; add one of them")
-    try:
-        activation_name(cfg.model.activation_fn)
-    except UserError as error:
-        raise UserError(f"recipe: {error}") from None
-    head = family_of(cfg.model).pooler_activation
+    roberta_small_architecture(cfg.model)  # what is not given, as when the model is built
+    head = FAMILIES[cfg.model.family].pooler_activation
     if cfg.model.pooler_activation_fn != head:
         raise UserError(
             f"recipe: --pooler-activation-fn {cfg.model.pooler_activation_fn}: the classification head of "
@@ -131,4 +86,5 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
         )
     if not cfg.dataset.batch_size:
         raise UserError("recipe: --batch-size is missing")
-    return Hyperparameters(cfg)
+    cfg.task.no_shuffle = True
+    return cfg

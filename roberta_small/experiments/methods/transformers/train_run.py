@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fairseq import utils
+from omegaconf import DictConfig
 from peft import PeftModel, TaskType
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -34,39 +35,28 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 
 from roberta_small.common import predictions
-from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.errors import report_errors
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import TOLERANCE
 from roberta_small.experiments.methods.lora.settings import ADAPTER, BASE, CLASSIFIER, LoraSettings, add_lora
 from roberta_small.experiments.methods.transformers.method import CHECKPOINTS, MEASURED, last_checkpoint
-from roberta_small.experiments.methods.transformers.recipe import Hyperparameters, parse
+from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
     Item,
     log_to_standard_output,
     peak_memory_bytes,
 )
-from roberta_small.export.transformers.folder import describe_labels, output_names
-from roberta_small.export.transformers.networks import (
-    HEADS,
-    build,
-    family_of,
-    has_token_types,
-    read_source,
-    special_ids,
-    to_fairseq,
-    to_transformers,
-)
+from roberta_small.export.transformers.networks import Source, converted, special_ids, to_fairseq
 from roberta_small.fairseq_plugin.checkpoints.initialization import (
-    check_architecture,
-    check_dictionary,
-    check_keys,
-    fit_head,
-    labels_of_data,
+    OPTIONAL,
+    fitted_head,
+    missing_weights,
+    require_fit,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state, load_checkpoint
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
@@ -100,23 +90,23 @@ def main(words: list[str] | None = None) -> None:
     if not args.resume:
         for name in (MODEL, ADAPTER, BASE, CHECKPOINTS):
             shutil.rmtree(run / name, ignore_errors=True)
-    recipe = parse(args.data, args.recipe)
-    task = recipe.task()
+    cfg = parse(args.data, args.recipe)
+    task = SentenceClassificationTask.setup_task(cfg.task)
     # A resumed run keeps the precision that it started with.
     if (checkpoints / PRECISION).is_file():
         restore(json.loads((checkpoints / PRECISION).read_text(encoding="utf-8")))
-    precision = resolve(recipe.cfg.model.precision, torch.device("cpu" if args.cpu else "cuda"))
+    precision = resolve(cfg.model.precision, torch.device("cpu" if args.cpu else "cuda"))
     checkpoints.mkdir(parents=True, exist_ok=True)
     atomic_write(checkpoints / PRECISION, json.dumps(resolved()) + "\n")
 
-    base = initial_model(recipe, task, args.restore_file, args.seed)
+    base = initial_model(cfg, task, args.restore_file, args.seed)
     set_seed(args.seed)
     model = with_adapters(base, LoraSettings.of(args), run) if args.lora else base
     parameters = adapters.count(model)
     best = run / (ADAPTER if args.lora else MODEL)
     trainer = ClassifierTrainer(
         model,
-        recipe,
+        cfg,
         task,
         run,
         lambda model: adapters.save(model, best),
@@ -126,7 +116,7 @@ def main(words: list[str] | None = None) -> None:
     )
     last = last_checkpoint(checkpoints)
     if last is not None and trainer.has_stopped(TrainerState.load_from_json(str(last / TRAINER_STATE_NAME))):
-        logger.info("stopped early (--patience %d): nothing left to train", recipe.cfg.checkpoint.patience)
+        logger.info("stopped early (--patience %d): nothing left to train", cfg.checkpoint.patience)
     else:
         trainer.train(resume_from_checkpoint=None if last is None else str(last))
     trainer.log_of_run.close()
@@ -135,7 +125,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def initial_model(
-    recipe: Hyperparameters, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
+    cfg: DictConfig, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
 ) -> PreTrainedModel:
     """A classifier with exactly the weights that fairseq-train starts from with this seed.
 
@@ -143,34 +133,19 @@ def initial_model(
     checkpoint does not have stays random. The embedding of the first token type is zero: it is part of the
     positions. Raises `UserError` if architecture or dictionary of the checkpoint do not fit recipe and data.
     """
-    vocabulary, labels = len(task.source_dictionary), task.labels
-    source = None
-    if checkpoint is not None:
-        check_dictionary(checkpoint, task.source_dictionary)
-        source = read_source(checkpoint)
-        if vocabulary != source.vocabulary:
-            raise UserError(
-                f"{source.path}: vocabulary of {source.vocabulary:,}, but the dictionary of the data has "
-                f"{vocabulary:,} entries, <mask> included; prepare the data with the checkpoint's dictionary"
-            )
     utils.set_torch_seed(seed)  # as fairseq_cli/train.py does before it builds the model
-    ours = task.build_model(recipe.cfg.model)
-    if source is not None:
-        weights = dict(source.weights)
-        state = {"cfg": {"model": source.arguments}, "model": weights}
-        check_architecture(str(source.path), source.path, state, ours, keeps_optimizer=False)
-        check_keys(source.path, weights, ours)
+    ours = task.build_model(cfg.model)
+    if checkpoint is not None:
+        state = load_checkpoint(checkpoint, optimizer=False)
+        require_fit("--inits", checkpoint, state, ours, task)
+        weights = dict(state["model"])
         ours.upgrade_state_dict(weights)
-        own = {name: weight for name, weight in ours.state_dict().items() if name.startswith(HEADS)}
-        if (head := source.classification_head) is not None:
-            fit_head(weights, own, head, labels_of_data(task))
-        ours.load_state_dict(weights)
-    logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
-    model = build(recipe.sizes(vocabulary), output_names(labels), special_ids(task.cfg))
-    describe_labels(model, labels)
-    family, name = family_of(recipe.cfg.model), task.cfg.classification_head_name
-    model.load_state_dict(to_transformers(ours.state_dict(), family, head=name, lm_head=False))
-    return model
+        with fitted_head(ours, task, state):
+            ours.load_state_dict(weights | missing_weights(weights, ours, OPTIONAL))
+    logger.info("initialisation: %s", "random weights" if checkpoint is None else f"weights of {checkpoint}")
+    path, head = checkpoint or Path(cfg.task.data), task.cfg.classification_head_name
+    source = Source(path, cfg.model, dict(ours.state_dict()), head)
+    return converted(source, task.labels, special_ids(task.cfg))
 
 
 def with_adapters(base: PreTrainedModel, lora: LoraSettings, run: Path) -> PeftModel:
@@ -191,9 +166,9 @@ def _targets(model: PreTrainedModel, lora: LoraSettings) -> tuple[LoraSettings, 
     return replace(lora, target_modules=names), family.head_modules
 
 
-def check(recipe: Hyperparameters, checkpoint: Path | None, lora: LoraSettings | None) -> None:
+def check(cfg: DictConfig, checkpoint: Path | None, lora: LoraSettings | None) -> None:
     """Raise `UserError` for mistakes that would otherwise stop a run only after its start."""
-    model = initial_model(recipe, recipe.task(), checkpoint, seed=1)
+    model = initial_model(cfg, SentenceClassificationTask.setup_task(cfg.task), checkpoint, seed=1)
     if lora is not None:
         adapters.check_targets(model, *_targets(model, lora))
 
@@ -252,14 +227,14 @@ def write_checkpoint(
 
     fairseq's classifier also has a language-model head, which is not used. It is random here.
     """
-    cfg = trainer.recipe.cfg
+    cfg = trainer.cfg
     with torch.random.fork_rng(devices=[]):
         ours = task.build_model(cfg.model)
     weights = to_fairseq(
         {name: tensor.float().cpu() for name, tensor in model.state_dict().items()},
-        family_of(cfg.model),
+        FAMILIES[cfg.model.family],
         head=task.cfg.classification_head_name,
-        token_types=has_token_types(cfg.model),
+        token_types=cfg.model.token_types,
     )
     missing, unexpected = ours.load_state_dict(weights, strict=False)
     wrong = [*unexpected, *(name for name in missing if not name.startswith(LM_HEAD))]

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from omegaconf import DictConfig
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.data import Subset
@@ -46,9 +47,7 @@ from roberta_small.common.metrics import measure_statistics
 from roberta_small.common.run import TENSORBOARD, write_thresholds
 from roberta_small.eval.origin import DataFolder
 from roberta_small.experiments.methods.transformers.method import CHECKPOINTS
-from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
-from roberta_small.export.transformers.networks import has_token_types
 from roberta_small.fairseq_plugin.models.packed import in_second
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
 from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss
@@ -65,23 +64,27 @@ Item = dict[str, Tensor]
 
 
 def training_arguments(
-    recipe: Hyperparameters, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
+    cfg: DictConfig, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
 ) -> TrainingArguments:
     """The recipe as `TrainingArguments`, for a training set of `sentences`; checkpoints go to `folder`."""
-    cfg, betas = recipe.cfg, parse_betas(recipe.cfg.optimizer.adam_betas)
+    sizes, limits, betas = cfg.dataset, cfg.optimization, parse_betas(cfg.optimizer.adam_betas)
+    by_epochs = limits.max_epoch * math.ceil(math.ceil(sentences / sizes.batch_size) / limits.update_freq[0])
+    valid = sizes.batch_size_valid or sizes.batch_size
+    if sizes.max_tokens_valid:  # so that the longest sentences still fit
+        valid = min(valid, max(1, sizes.max_tokens_valid // cfg.task.max_positions))
     arguments = TrainingArguments(
         output_dir=str(folder),
-        per_device_train_batch_size=cfg.dataset.batch_size,
-        per_device_eval_batch_size=recipe.valid_batch_size,
-        gradient_accumulation_steps=cfg.optimization.update_freq[0],
-        max_steps=recipe.updates(sentences),
-        learning_rate=cfg.optimization.lr[0],
+        per_device_train_batch_size=sizes.batch_size,
+        per_device_eval_batch_size=valid,
+        gradient_accumulation_steps=limits.update_freq[0],
+        max_steps=min(limit for limit in (by_epochs, limits.max_update) if limit),
+        learning_rate=limits.lr[0],
         optim="adamw_torch_fused",
         adam_beta1=betas[0],
         adam_beta2=betas[1],
         adam_epsilon=cfg.optimizer.adam_eps,
         weight_decay=cfg.optimizer.weight_decay,
-        max_grad_norm=cfg.optimization.clip_norm,
+        max_grad_norm=limits.clip_norm,
         bf16=bf16,
         use_cpu=cpu,
         seed=seed,
@@ -110,7 +113,7 @@ class ClassifierTrainer(Trainer):
     def __init__(
         self,
         model: PreTrainedModel | PeftModel,
-        recipe: Hyperparameters,
+        cfg: DictConfig,
         task: SentenceClassificationTask,
         run: Path,
         save_best: Callable[[PreTrainedModel | PeftModel], None],
@@ -120,8 +123,8 @@ class ClassifierTrainer(Trainer):
         cpu: bool,
     ) -> None:
         """Reads the data of the task. `save_best` stores the best model in the folder `run`."""
-        cfg, train = recipe.cfg, read_sentences(task, "train")
-        self.recipe, self.labels = recipe, task.labels
+        train = read_sentences(task, "train")
+        self.cfg, self.labels = cfg, task.labels
         self.run_folder, self.save_best = run, save_best
         self.subsets = {name: read_sentences(task, name) for name in cfg.dataset.valid_subset.split(",")}
         self.texts = DataFolder.given(cfg.task.data)
@@ -130,7 +133,7 @@ class ClassifierTrainer(Trainer):
         self.log_of_run = RunLog(run / TENSORBOARD)
         self.interval, self.whole_epoch = Counts(self.labels), Counts(self.labels)
         arguments = training_arguments(
-            recipe, run / CHECKPOINTS, sentences=len(train), seed=seed, bf16=bf16, cpu=cpu
+            cfg, run / CHECKPOINTS, sentences=len(train), seed=seed, bf16=bf16, cpu=cpu
         )
         weights = class_weights.resolve(cfg.criterion.class_weights, Path(cfg.task.data), task.class_names)
         self._weights_K = None
@@ -143,7 +146,7 @@ class ClassifierTrainer(Trainer):
             args=arguments,
             train_dataset=train,
             eval_dataset=next(iter(self.subsets.values())),
-            data_collator=functools.partial(pad_batch, token_types=has_token_types(cfg.model)),
+            data_collator=functools.partial(pad_batch, token_types=cfg.model.token_types),
             compute_loss_func=self._training_loss,  # without one, the Trainer would scale the loss
         )
         self.remove_callback(PrinterCallback)
@@ -158,7 +161,7 @@ class ClassifierTrainer(Trainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Linear warm-up and decay: fairseq's `polynomial_decay` of power 1."""
         if self.lr_scheduler is None:
-            schedule = self.recipe.cfg.lr_scheduler
+            schedule = self.cfg.lr_scheduler
             self.lr_scheduler = get_linear_schedule_with_warmup(
                 optimizer or self.optimizer, schedule.warmup_updates, int(schedule.total_num_update)
             )
@@ -172,7 +175,7 @@ class ClassifierTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The part of a batch in the loss of its update; also counts training batches."""
-        labels, smoothing = inputs["labels"], self.recipe.cfg.criterion.label_smoothing
+        labels, smoothing = inputs["labels"], self.cfg.criterion.label_smoothing
         # The mean that the model computes itself, where it is the loss: others differ in the last bit.
         plain = self._weights_K is None and not smoothing and self.args.gradient_accumulation_steps == 1
         outputs = model(**{name: value for name, value in inputs.items() if plain or name != "labels"})
@@ -188,9 +191,8 @@ class ClassifierTrainer(Trainer):
         """As `objectives.Loss`; the second number may be a tensor, so that a GPU does not wait for it."""
         if not self.labels.kind.exclusive:
             return OBJECTIVES[self.labels.kind.name].loss(logits_BK, labels)
-        smoothing = self.recipe.cfg.criterion.label_smoothing
-        total, _ = training_loss(logits_BK, labels, self._weights_K, smoothing, size=1.0)
-        return total, self._size(labels)
+        smoothing = self.cfg.criterion.label_smoothing
+        return training_loss(logits_BK, labels, self._weights_K, smoothing, size=1.0)[0], self._size(labels)
 
     def _size(self, labels_N: Tensor) -> float | Tensor:
         """What a sum of training losses is divided by."""
@@ -225,7 +227,7 @@ class ClassifierTrainer(Trainer):
                 predictions.write(path, rows, self.texts.keys(name))
         self.state.log_history.append({SCORE: now, "step": step})
         if self.has_stopped(self.state):
-            logger.info("early stop: no better score in %d validations", self.recipe.cfg.checkpoint.patience)
+            logger.info("early stop: no better score in %d validations", self.cfg.checkpoint.patience)
             self.control.should_training_stop = True
         for name, values in metrics.items():
             extra = {f"best_{self.metric}": best} if name == first else {}
@@ -235,7 +237,7 @@ class ClassifierTrainer(Trainer):
     def has_stopped(self, state: TrainerState) -> bool:
         """Whether a run stops early in this state, which may be that of a checkpoint."""
         values = [entry[SCORE] for entry in state.log_history if SCORE in entry]
-        return 0 < self.recipe.cfg.checkpoint.patience <= since_best(values, maximize=self.maximize)
+        return 0 < self.cfg.checkpoint.patience <= since_best(values, maximize=self.maximize)
 
     def logits(self, sentences: Sentences) -> NDArray[np.float32]:
         """Logits (N, K) of a split, in the order of its files."""
@@ -254,11 +256,8 @@ class ClassifierTrainer(Trainer):
 
 def since_best(scores: Sequence[float], *, maximize: bool) -> int:
     """Number of validations since the last one that was better than all before it, as fairseq counts them."""
-    best, since = None, 0
-    for score in scores:
-        better = best is None or (score > best if maximize else score < best)
-        best, since = (score, 0) if better else (best, since + 1)
-    return since
+    best = (max if maximize else min)(scores, default=None)
+    return 0 if best is None else len(scores) - 1 - list(scores).index(best)
 
 
 @dataclass(eq=False)
@@ -291,7 +290,7 @@ class _Progress(TrainerCallback):
             "train", trainer.whole_epoch.metrics(), step=state.global_step, epoch=epoch, done=float(epoch)
         )
         trainer.whole_epoch = Counts(trainer.labels)
-        if epoch % trainer.recipe.cfg.dataset.validate_interval and state.global_step < state.max_steps:
+        if epoch % trainer.cfg.dataset.validate_interval and state.global_step < state.max_steps:
             control.should_evaluate = control.should_save = False
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

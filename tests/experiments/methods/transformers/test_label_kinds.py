@@ -21,16 +21,11 @@ from roberta_small.common.label_kinds import (
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.model import open_model
-from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.train_run import initial_model
-from roberta_small.experiments.methods.transformers.trainer import (
-    ClassifierTrainer,
-    pad_batch,
-    read_sentences,
-)
+from roberta_small.experiments.methods.transformers.trainer import ClassifierTrainer, pad_batch
 from roberta_small.export.transformers.networks import to_transformers
 from tests.support.data_folders import write_data
-from tests.support.method_runs import measured, train_one, words
+from tests.support.method_runs import batch_of, measured, parsed, train_one, words
 from tests.support.tiny_runs import make_labelled_data, make_run
 from tests.support.training import configuration
 
@@ -62,10 +57,9 @@ def compare_update(data, run, changes, accumulation):
     cfg = configuration([data, *words(changes), "--cpu", "--num-workers", "0", "--seed", "1"])
     task = tasks.setup_task(cfg.task)
     theirs = FairseqTrainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-    recipe = parse(str(data), words(changes | {"--update-freq": str(accumulation)}))
-    task = recipe.task()
-    model = initial_model(recipe, task, None, seed=1)
-    trainer = ClassifierTrainer(model, recipe, task, run, lambda model: None, seed=1, bf16=False, cpu=True)
+    ours, task = parsed(data, changes | {"--update-freq": str(accumulation)})
+    model = initial_model(ours, task, None, seed=1)
+    trainer = ClassifierTrainer(model, ours, task, run, lambda model: None, seed=1, bf16=False, cpu=True)
     weights = theirs.model.state_dict()
     model.load_state_dict(to_transformers(weights, FAMILIES["roberta"], head=HEAD, lm_head=False))
     model.train()
@@ -89,24 +83,23 @@ def compare_update(data, run, changes, accumulation):
     assert trainer.whole_epoch.loss == pytest.approx((total / divisor).item() / np.log(2), rel=1e-5)
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_updates_equal_those_of_fairseq(labelled, tmp_path, accumulation):
-    kind, data = labelled
-    compare_update(data, tmp_path, changes_for(kind), accumulation)
+LOSSES = {
+    MULTI_LABEL: None,
+    REGRESSION: None,
+    "smoothed": {"--label-smoothing": "0.2"},
+    "weighted": {"--class-weights": '{"0": 4.0, "1": 0.25}'},
+    "both": {"--class-weights": "balanced", "--label-smoothing": "0.1"},
+}
+"""Kind of labels, or the flags of a loss of one class per text."""
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize(
-    "loss",
-    [
-        {"--label-smoothing": "0.2"},
-        {"--class-weights": '{"0": 4.0, "1": 0.25}'},
-        {"--class-weights": "balanced", "--label-smoothing": "0.1"},
-    ],
-    ids=["smoothed", "weighted", "both"],
-)
-def test_weighted_and_smoothed_updates_equal_those_of_fairseq(tmp_path, accumulation, loss):
-    compare_update(write_data(tmp_path / "data", longest=40), tmp_path, loss, accumulation)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_updates_equal_those_of_fairseq(tmp_path, accumulation, loss):
+    if (changes := LOSSES[loss]) is None:
+        compare_update(make_labelled_data(tmp_path, loss), tmp_path / "run", changes_for(loss), accumulation)
+    else:
+        compare_update(write_data(tmp_path / "data", longest=40), tmp_path / "run", changes, accumulation)
 
 
 @pytest.mark.parametrize("method", ["transformers", "lora"])
@@ -137,16 +130,8 @@ def test_a_run_predicts_what_its_checkpoint_predicts(labelled, tmp_path, method)
 
 
 def initial(data, kind, checkpoint):
-    recipe = parse(str(data), words(changes_for(kind, **{"--max-positions": "32"})))
-    return initial_model(recipe, recipe.task(), checkpoint, seed=1)
-
-
-def outputs(model, labels, data):
-    recipe = parse(str(data), words(changes_for(labels.kind.name)))
-    batch = pad_batch([read_sentences(recipe.task(), "test")[i] for i in range(4)])
-    batch.pop("labels")
-    with torch.no_grad():
-        return labels.outputs(model.eval()(**batch).logits.numpy())
+    cfg, task = parsed(data, changes_for(kind, **{"--max-positions": "32"}))
+    return initial_model(cfg, task, checkpoint, seed=1)
 
 
 @pytest.mark.parametrize("labelled", [REGRESSION], indirect=True)
@@ -159,13 +144,13 @@ def test_a_head_for_numbers_is_rescaled_to_the_data(labelled, tmp_path):
     other = Scaling(-4.0, 7.5)
     state["extra_state"]["SentenceClassificationTask"][SCALING] = other.record()
     torch.save(state, path)
-    labels = open_model(path, data=data).labels
-    assert labels.scaling == other
-    network = open_model(path, data=data).network
-    rows = open_model(path, data=data).examples("test").rows[:4]
-    model = initial(data, kind, path)
-    data_labels = parse(str(data), words(changes_for(kind))).task().labels
-    assert outputs(model, data_labels, data) == pytest.approx(labels.outputs(network.logits(rows)), abs=1e-4)
+    trained = open_model(path, data=data)
+    assert trained.labels.scaling == other
+    wanted = trained.labels.outputs(trained.network.logits(trained.examples("test").rows[:4]))
+    with torch.no_grad():
+        logits = initial(data, kind, path)(**batch_of(data, count=4, changes=changes_for(kind))).logits
+    labels = parsed(data, changes_for(kind))[1].labels
+    assert labels.outputs(logits.numpy()) == pytest.approx(wanted, abs=1e-4)
 
 
 def test_a_head_for_another_kind_of_labels_is_not_loaded(labelled, tmp_path):

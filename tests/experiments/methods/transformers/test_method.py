@@ -7,6 +7,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora import classify
 from roberta_small.experiments.methods.transformers import method as transformers
 from roberta_small.experiments.methods.transformers import recipe
+from roberta_small.experiments.methods.transformers.trainer import training_arguments
 from tests.support.data_folders import write_data
 
 
@@ -41,5 +42,6 @@ def test_a_run_accepts_the_flags_of_its_command(tmp_path, module, cpu):
     options = parser.parse_settings(["--data", str(data), "--inits", "random", "--out", str(tmp_path)], {})
     sweep = module.METHOD.sweep(module.METHOD.settings(options), data)
     argv = module.METHOD.command(sweep, sweep.trainings[0], resume=False, cpu=cpu).argv
-    found = recipe.parse(str(data), list(argv[argv.index("--recipe") + 1 :]))
-    assert found.valid_batch_size == (16 if cpu else 256)  # of 256 tokens each
+    cfg = recipe.parse(str(data), list(argv[argv.index("--recipe") + 1 :]))
+    found = training_arguments(cfg, tmp_path, sentences=48, seed=1, bf16=False, cpu=True)
+    assert found.per_device_eval_batch_size == (16 if cpu else 256)  # of 256 tokens each

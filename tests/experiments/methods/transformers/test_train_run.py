@@ -15,10 +15,8 @@ from roberta_small.common import manifest, predictions
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.transformers.recipe import parse
-from roberta_small.experiments.methods.transformers.trainer import pad_batch, read_sentences
 from tests.support.data_folders import write_data
-from tests.support.method_runs import RECIPE, command, measured, words
+from tests.support.method_runs import RECIPE, batch_of, command, measured
 from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 
 TRANSFORMERS = ("train", "--method", "transformers")
@@ -52,10 +50,8 @@ def runs(root):
 
 
 def logits_of(root, model, split="test"):
-    sentences = read_sentences(parse(str(root / "data"), words()).task(), split)
-    batch = pad_batch([sentences[i] for i in range(len(sentences))])
     with torch.no_grad():
-        return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        return model(**batch_of(root / "data", split)).logits
 
 
 def written(run, split="test"):

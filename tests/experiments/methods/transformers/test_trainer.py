@@ -17,7 +17,7 @@ from roberta_small.common import predictions
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.label_kinds import Labels
 from roberta_small.experiments.methods.transformers.method import last_checkpoint
-from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.train_run import initial_model
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
     Counts,
@@ -26,11 +26,10 @@ from roberta_small.experiments.methods.transformers.trainer import (
     read_sentences,
     since_best,
 )
-from roberta_small.export.transformers.networks import build as build_model
 from roberta_small.export.transformers.networks import to_fairseq, to_transformers
 from roberta_small.fairseq_plugin.training import precision
 from tests.support.data_folders import write_data
-from tests.support.method_runs import measured, train_one, words
+from tests.support.method_runs import batch_of, measured, parsed, train_one
 from tests.support.training import (
     FAST,
     INPUT,
@@ -54,11 +53,9 @@ def data(tmp_path_factory):
 
 def build(data, run, changes):
     """A trainer of the recipe with `changes`, and a list to which it appends each new best model."""
-    recipe = parse(str(data), words(changes))
-    task = recipe.task()
-    model = build_model(recipe.sizes(len(task.source_dictionary)), task.class_names)
-    kept = []
-    trainer = ClassifierTrainer(model, recipe, task, run, kept.append, seed=1, bf16=False, cpu=True)
+    (cfg, task), kept = parsed(data, changes), []
+    model = initial_model(cfg, task, None, seed=1)
+    trainer = ClassifierTrainer(model, cfg, task, run, kept.append, seed=1, bf16=False, cpu=True)
     return trainer, kept
 
 
@@ -115,15 +112,6 @@ def test_updates_equal_those_of_stock_fairseq(data, tmp_path, accumulation):
         assert apart < (0.15 if "q_proj" in key or "k_proj" in key else 0.02) * moved, key
 
 
-def test_training_stops_after_validations_without_a_better_score(data, tmp_path, monkeypatch):
-    changes = {"--patience": "2", "--max-epoch": "9", "--total-num-update": "54"}
-    trainer, _ = build(data, tmp_path, changes)
-    steps = scored(monkeypatch, trainer, [50.0, 60.0, 60.0, 55.0, 70.0])
-    trainer.train()
-    assert steps == [6, 12, 18, 24]
-    assert has_stopped(trainer, tmp_path)
-
-
 def test_validations_can_be_epochs_apart(data, tmp_path, monkeypatch):
     intervals = {"--validate-interval": "2", "--save-interval": "2"}
     trainer, _ = build(data, tmp_path, intervals | {"--max-epoch": "5", "--total-num-update": "30"})
@@ -133,17 +121,20 @@ def test_validations_can_be_epochs_apart(data, tmp_path, monkeypatch):
     assert last_checkpoint(tmp_path / "trainer").name == "checkpoint-30"
 
 
-def test_the_count_for_patience_continues_after_an_interruption(data, tmp_path, monkeypatch):
+def test_training_stops_after_validations_without_a_better_score(data, tmp_path, monkeypatch):
+    """The count continues after an interruption."""
     changes = {"--patience": "3", "--max-epoch": "9", "--total-num-update": "54"}
     killed, _ = build(data, tmp_path, changes)
-    scored(monkeypatch, killed, [60.0, 50.0, 50.0])
+    steps = scored(monkeypatch, killed, [50.0, 60.0, 60.0])
     with pytest.raises(StopIteration):  # there is no score for the fourth validation
         killed.train()
+    assert steps == [6, 12, 18, 24]
     assert not has_stopped(killed, tmp_path)
     resumed, _ = build(data, tmp_path, changes)
-    scored(monkeypatch, resumed, [50.0, 90.0])
+    steps = scored(monkeypatch, resumed, [55.0, 50.0, 90.0])
     resumed.train(resume_from_checkpoint=str(last_checkpoint(tmp_path / "trainer")))
-    assert resumed.state.global_step == 4 * 6
+    assert steps == [24, 30]
+    assert has_stopped(resumed, tmp_path)
 
 
 @pytest.mark.parametrize("maximize", [True, False])
@@ -234,10 +225,8 @@ def test_a_resumed_run_keeps_its_precision(data, tmp_path, monkeypatch, caplog):
 def difference_in_fp32(data, run):
     """Largest difference between the probabilities of the saved model in fp32 and those that it wrote."""
     model = RobertaForSequenceClassification.from_pretrained(run / "model").eval()
-    rows = read_sentences(parse(str(data), words({})).task(), "valid")
     written_NK = predictions.to_arrays(predictions.read(run / "predictions-valid.jsonl")).outputs
-    batch = pad_batch([rows[number] for number in range(len(rows))])
-    logits_NK = model(batch["input_ids"], batch["attention_mask"]).logits
+    logits_NK = model(**batch_of(data, "valid")).logits
     return np.abs(logits_NK.softmax(-1).detach().numpy() - written_NK).max()
 
 
@@ -265,7 +254,7 @@ def test_ids_and_labels_equal_those_of_stock_fairseq(data, split):
     )
     task.load_dataset(split)
     theirs = task.dataset(split)
-    ours = read_sentences(parse(str(data), words()).task(), split)
+    ours = read_sentences(parsed(data)[1], split)
     assert len(ours) == len(theirs)
     for i in range(len(ours)):
         assert ours[i]["input_ids"].tolist() == theirs[i]["net_input.src_tokens"].tolist()
