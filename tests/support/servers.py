@@ -6,9 +6,8 @@ import json
 import threading
 import time
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from roberta_small.eval.serve import address, listen, new_server
+from roberta_small.eval.serve import listen, local_hosts, new_server, url_of
 from roberta_small.eval.serve.models import Models
 from roberta_small.eval.serve.schema import Limits
 
@@ -28,35 +27,28 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(*classifiers, host="127.0.0.1", log=False, max_tokens=4096, **limits):
+def serving(*classifiers, log=False, **limits):
     """The server of some classifiers, on any free port."""
     limits = Limits(**LIMITS | limits)
-    models = Models(classifiers, max_tokens=max_tokens, max_waiting=limits.waiting)
-    listener = listen(host, 0)
+    models = Models(classifiers, max_tokens=4096, max_waiting=limits.waiting)
+    listener = listen("127.0.0.1", 0)
     with contextlib.closing(models), contextlib.closing(listener):
-        url, hosts = address(listener)
-        server = new_server(models, limits, hosts, log=log)
+        server = new_server(models, limits, local_hosts(listener), log=log)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        url, port = url_of(listener), listener.getsockname()[1]
         thread.start()
         try:
-            wait_until(lambda: server.started)
-            yield Serving(url, listener.getsockname()[1], models)
+            while not server.started:
+                time.sleep(0.01)
+            yield Serving(url, port, models)
         finally:
             server.should_exit = True
             thread.join()
 
 
-def wait_until(condition):
-    """Return when it holds; fail after 30 s."""
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def request(server, method, path, body=None, headers=JSON):
     """The response and its body."""
-    connection = http.client.HTTPConnection(urlsplit(server.url).hostname, server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     with contextlib.closing(connection):
         connection.request(method, path, body, headers)
         response = connection.getresponse()

@@ -108,8 +108,11 @@ def run(args: argparse.Namespace) -> None:
             f"--max-waiting {args.max_waiting}: less than --max-texts {args.max_texts}, so that a request of "
             "that size would never be computed; raise one or lower the other"
         )
-    with contextlib.closing(listen(args.host, args.port)) as listener:
-        url, hosts = address(listener)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen(args.host, args.port)))
+        # SIGTERM as Ctrl-C: Uvicorn raises the signal again when it has ended.
+        former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stack.callback(signal.signal, signal.SIGTERM, former)
         classifiers = load(args.runs, args)
 
         from roberta_small.eval.serve.models import Models
@@ -118,15 +121,15 @@ def run(args: argparse.Namespace) -> None:
         sizes = {name: getattr(args, f"max_{name}") for name in ("texts", "characters", "bytes", "waiting")}
         limits = Limits(**sizes, seconds=args.timeout)
         max_tokens = args.max_tokens or CPU.prediction_tokens  # texts wait for each other
-        if not hosts:
-            print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
-        # SIGTERM as Ctrl-C: Uvicorn raises the signal again when it has ended.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         models = Models(classifiers, max_tokens=max_tokens, max_waiting=limits.waiting)
-        with contextlib.closing(models), contextlib.suppress(KeyboardInterrupt):
-            print(f"{url}  (Ctrl-C ends)", flush=True)
+        stack.enter_context(contextlib.closing(models))
+        if not local_hosts(listener):
+            print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
+        with contextlib.suppress(KeyboardInterrupt):
+            print(f"{url_of(listener)}  (Ctrl-C ends)", flush=True)
+            hosts = local_hosts(listener)
             new_server(models, limits, hosts, log=args.access_log).run(sockets=[listener])
-    print("ended", file=sys.stderr)
+        print("ended", file=sys.stderr)
 
 
 def new_server(models: Models, limits: Limits, hosts: Sequence[str], *, log: bool = False) -> Server:
@@ -173,11 +176,18 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def address(listener: socket.socket) -> tuple[str, list[str]]:
-    """The address of the page, and the names of this machine in the header Host, none if others can connect.
+def url_of(listener: socket.socket) -> str:
+    """The address of the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def local_hosts(listener: socket.socket) -> list[str]:
+    """The names of this machine in the header Host; empty if other machines can connect.
 
     A page of another site could let its own name point at this machine, but not change the header.
     """
-    host, port = listener.getsockname()[:2]
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}/", [name, "localhost"] if ipaddress.ip_address(host).is_loopback else []
+    host = listener.getsockname()[0]
+    if not ipaddress.ip_address(host).is_loopback:
+        return []
+    return [f"[{host}]" if ":" in host else host, "localhost"]

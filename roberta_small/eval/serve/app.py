@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
+from roberta_small.eval.serve.batching import QueueFullError
 from roberta_small.eval.serve.models import Models
 from roberta_small.eval.serve.schema import Error, Limits, ModelInfo, Predictions, Query, Text, Version
 
@@ -49,7 +50,6 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log
         version=metadata.version(DISTRIBUTION),
         description=DESCRIPTION,
         redoc_url=None,
-        exception_handlers=dict.fromkeys((HTTPException, UserError, Exception), failed),
     )
     html = PAGE.read_text(encoding="utf-8")
     # The page loads nothing and connects to its own server only.
@@ -59,6 +59,14 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log
         "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:  # uvicorn logs the error
+        return JSONResponse({"error": "internal error; the log of the server has the reason"}, 500)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -91,29 +99,30 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = (), *, log
         clock = asyncio.get_running_loop().time
         end = clock() + limits.seconds
         query = await read_query(request, limits, end)
-        info, texts = check_query(query, models, limits)
+        info = choose_model(models, query)
+        texts = check_texts(query, info, limits)
         computed = asyncio.ensure_future(models.predict(info.name, texts, explain=query.explain))
         gone = asyncio.ensure_future(closed(request))
         try:
             await asyncio.wait({computed, gone}, timeout=end - clock(), return_when=asyncio.FIRST_COMPLETED)
             if computed.done():
                 return Predictions(model=info.name, predictions=computed.result())
+        except UserError as error:  # a text that the model cannot read
+            raise HTTPException(422, str(error)) from None
+        except QueueFullError as error:
+            message = f"{error} (--max-waiting); try again in 1 s"
+            raise HTTPException(503, message, {"Retry-After": "1"}) from None
         finally:
             computed.cancel()
             gone.cancel()
-        message = f"no result within {limits.seconds:g} s (--timeout); send fewer texts, or later"
-        raise HTTPException(CLOSED if gone.done() else 504, message)
+            await asyncio.wait({computed, gone})
+        if not gone.cancelled():
+            raise HTTPException(CLOSED)
+        raise HTTPException(
+            504, f"no result within {limits.seconds:g} s (--timeout); send fewer texts, or later"
+        )
 
     return watched(app, models, hosts, log=log)
-
-
-async def failed(request: Request, error: Exception) -> JSONResponse:
-    """The answer to a refused request, a text that the model cannot read, or a bug, which Uvicorn logs."""
-    if isinstance(error, HTTPException):
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-    if isinstance(error, UserError):
-        return JSONResponse({"error": str(error)}, 422)
-    return JSONResponse({"error": "internal error; the log of the server has the reason"}, 500)
 
 
 def watched(app: FastAPI, models: Models, hosts: Sequence[str], *, log: bool) -> ASGIApp:
@@ -204,12 +213,8 @@ async def read_query(request: Request, limits: Limits, end: float) -> Query:
         raise HTTPException(400, f"body: not JSON ({error})") from None
 
 
-def check_query(query: Query, models: Models, limits: Limits) -> tuple[ModelInfo, Sequence[Text]]:
-    """The model and the texts of a request.
-
-    Raises `HTTPException` if there is no such model, if it cannot explain its predictions, and if texts are
-    too many, too long, or single where the model needs pairs.
-    """
+def choose_model(models: Models, query: Query) -> ModelInfo:
+    """The model of a request; `HTTPException` if there is none, or it cannot explain its predictions."""
     name = models.default if query.model is None else query.model
     known = ", ".join(models.infos)
     if name is None:
@@ -218,7 +223,11 @@ def check_query(query: Query, models: Models, limits: Limits) -> tuple[ModelInfo
         raise HTTPException(404, f"model: {name[:60]!r} does not exist; choose one of {known}")
     if query.explain and name in models.unexplained:
         raise HTTPException(422, f"explain: {models.unexplained[name]}")
-    pairs = models.infos[name].pairs
+    return models.infos[name]
+
+
+def check_texts(query: Query, info: ModelInfo, limits: Limits) -> Sequence[Text]:
+    """The texts; `HTTPException` if they are too many, too long, or single where the model needs pairs."""
     texts = [query.text] if query.text is not None else query.texts or []
     if len(texts) > limits.texts:
         message = f"texts: {len(texts)} texts, at most {limits.texts} (--max-texts); send several requests"
@@ -229,10 +238,10 @@ def check_query(query: Query, models: Models, limits: Limits) -> tuple[ModelInfo
         if size > limits.characters:
             message = f"{size} characters, at most {limits.characters} (--max-characters); shorten it"
             raise HTTPException(413, f"{where}: {message}")
-        if pairs == isinstance(text, str):
-            wanted = "sentence pairs; write a list of both" if pairs else "single texts; write strings"
-            raise HTTPException(422, f"{where}: {name} classifies {wanted}")
-    return models.infos[name], texts
+        if info.pairs == isinstance(text, str):
+            wanted = "sentence pairs; write a list of both" if info.pairs else "single texts; write strings"
+            raise HTTPException(422, f"{where}: {info.name} classifies {wanted}")
+    return texts
 
 
 async def closed(request: Request) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from roberta_small.common import hardware
 from roberta_small.common.errors import UserError
@@ -16,10 +19,9 @@ from roberta_small.common.predictions import ValuePrediction, from_outputs
 from roberta_small.common.run import rank
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
 from roberta_small.eval.graph import GraphModel
-from roberta_small.eval.predict.output import Word
-from roberta_small.eval.serve.batching import Worker
-from roberta_small.eval.serve.schema import Explanation, ModelInfo, Prediction
-from roberta_small.eval.texts import Classified, Text
+from roberta_small.eval.serve.batching import Result, Worker
+from roberta_small.eval.serve.schema import Explanation, ModelInfo, Prediction, Probabilities
+from roberta_small.eval.texts import Text
 from roberta_small.eval.tfidf import TfidfModel
 from roberta_small.preprocess.dictionary import UNK
 
@@ -28,7 +30,7 @@ ENSEMBLE = "ensemble"
 
 
 class Models:
-    """The classifiers, each with its batches, and their ensemble if they are of the same data.
+    """The classifiers, each with a thread, and their ensemble if they are of the same data.
 
     Attributes:
         infos: name -> description, of each classifier and of the ensemble.
@@ -44,46 +46,49 @@ class Models:
 
         Prints on standard error what the ensemble consists of, or why there is none.
         """
-        torch = sys.modules.get("torch")  # absent with ONNX files only
-        cores = hardware.usable_cores()
-        # As many models compute at a time as there are cores for their threads.
-        turns = max(1, cores // (cores if torch is None else torch.get_num_threads()))
-        self._threads = ThreadPoolExecutor(turns)
-        self.workers = {
-            one.model.run.name: Worker(one, self._threads, max_tokens=max_tokens, max_waiting=max_waiting)
-            for one in classifiers
-        }
         self.unexplained: dict[str, str] = {}
         self.infos = {one.model.run.name: self._info(one) for one in classifiers}
         self.default = _best(classifiers)
         self._ensemble = _ensemble(classifiers)
         if self._ensemble is not None:
-            members = [member.model.run.name for member in self._ensemble.members]
-            self.infos = {ENSEMBLE: _described(ENSEMBLE, self._ensemble, members=members), **self.infos}
-            self.unexplained[ENSEMBLE] = f"not with the ensemble; choose one of {', '.join(members)}"
+            self._members = [member.model.run.name for member in self._ensemble.members]
+            info = _described(ENSEMBLE, self._ensemble, members=self._members)
+            self.infos = {ENSEMBLE: info, **self.infos}
+            self.unexplained[ENSEMBLE] = f"not with the ensemble; choose one of {', '.join(self._members)}"
             self.default = self.default or ENSEMBLE
+        torch = sys.modules.get("torch")  # absent with ONNX files only
+        threads = hardware.usable_cores() if torch is None else torch.get_num_threads()
+        # As many models compute at a time as there are cores for their threads.
+        turns = threading.Semaphore(max(1, hardware.usable_cores() // threads))
+        self.workers = {
+            one.model.run.name: Worker(one, max_tokens=max_tokens, max_waiting=max_waiting, turns=turns)
+            for one in classifiers
+        }
 
     def close(self) -> None:
-        """End the threads, after the computations in progress."""
-        self._threads.shutdown(cancel_futures=True)
+        """Cancel what has not been computed and end the threads."""
+        for worker in self.workers.values():
+            worker.close()
 
     async def predict(self, name: str, texts: Sequence[Text], *, explain: bool) -> list[Prediction]:
         """The predictions of a model.
 
-        Cancelling the coroutine also cancels the computation. Raises what `Worker.classify` raises.
+        Cancelling the coroutine also cancels the computation. Raises `QueueFullError` if a model has too
+        many unfinished texts, and `UserError` for a text that the model cannot read.
         """
-        members = self.infos[name].members
-        workers = [self.workers[member] for member in members or [name]]
-        tasks = [asyncio.ensure_future(worker.classify(texts, explain=explain)) for worker in workers]
+        members = self._members if name == ENSEMBLE else [name]
+        futures = []
         try:
-            results = await asyncio.gather(*tasks)
+            for member in members:
+                futures.append(self.workers[member].submit(texts, explain=explain))
+            results = await asyncio.gather(*map(asyncio.wrap_future, futures))
         finally:
-            for task in tasks:
-                task.cancel()  # without effect on a finished one
-        if members is not None and self._ensemble is not None:
-            combined = self._ensemble.combine([found for found, _ in results])
-            return predictions(self._ensemble.labels, combined, members=members)
-        return predictions(workers[0].classifier.labels, *results[0])
+            for future in futures:
+                future.cancel()  # without effect on a finished one
+        if name == ENSEMBLE and self._ensemble is not None:
+            combined = self._ensemble.combine([result.found for result in results])
+            return predictions(self._ensemble.labels, Result(combined, None), members)
+        return predictions(self.workers[name].classifier.labels, results[0])
 
     def _info(self, classifier: SentenceClassifier) -> ModelInfo:
         model = classifier.model
@@ -153,33 +158,36 @@ def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
     return None
 
 
-def predictions(
-    labels: Labels, found: Classified, words: list[list[Word]] | None = None, *, members: Sequence[str] = ()
-) -> list[Prediction]:
+def predictions(labels: Labels, result: Result, members: Sequence[str] = ()) -> list[Prediction]:
     """The predictions as JSON; `members` are the names of the models of an ensemble."""
-    encoded = found.encoded
+    found, encoded = result.found, result.found.encoded
+
+    def by_class(values: NDArray[np.float64]) -> Probabilities | float:
+        """Values (K,) by class; the number of a regression, and a value that is not one of each class."""
+        if values.ndim == 0 or not labels.kind.has_classes:
+            return float(values.reshape(()))
+        return dict(zip(labels.classes, values.tolist(), strict=True))
+
     answers = []
     for one in from_outputs(labels, found.probabilities):
         number, row = one.index, encoded.rows[one.index]
-        std = None if found.std is None else found.std[number].tolist()
-        members_MK = [] if found.members is None else found.members[:, number].tolist()
-        own = {
-            name: dict(zip(labels.classes, values_K, strict=True)) if labels.classes else values_K[0]
-            for name, values_K in zip(members, members_MK, strict=True)
-        }
+        own = None
+        if found.members is not None:
+            own = {name: by_class(p_NK[number]) for name, p_NK in zip(members, found.members, strict=True)}
+        words = None
+        if result.words is not None:
+            words = [(word.text, round(word.score, 6)) for word in result.words[number]]
         answers.append(
             Prediction(
                 label=list(one.predicted) if isinstance(one.predicted, tuple) else one.predicted,
                 probabilities=None if isinstance(one, ValuePrediction) else one.probabilities,
-                std=dict(zip(labels.classes, std, strict=True)) if isinstance(std, list) else std,
-                members=own or None,
+                std=None if found.std is None else by_class(found.std[number]),
+                members=own,
                 note=encoded.notes[number] or None,
                 tokens=encoded.lengths[number],
                 tokens_read=len(row),
                 tokens_unknown=int((row == UNK).sum()),
-                words=None
-                if words is None
-                else [(word.text, round(word.score, 6)) for word in words[number]],
+                words=words,
             )
         )
     return answers

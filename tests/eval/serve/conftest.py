@@ -2,36 +2,6 @@ import threading
 
 import pytest
 
-from roberta_small.eval import Ensemble, SentenceClassifier
-from tests.support.servers import serving
-from tests.support.tiny_runs import make_data, make_run
-
-
-@pytest.fixture(scope="session")
-def classifier(trained):
-    return SentenceClassifier.from_run(trained.run, device="cpu")
-
-
-@pytest.fixture(scope="session")
-def pair_classifier(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pairs")
-    make_run(make_data(root / "data", pairs=True), root / "run", seed=3)
-    return SentenceClassifier.from_run(root / "run", device="cpu")
-
-
-@pytest.fixture(scope="session")
-def ensemble(trained, tmp_path_factory):
-    """Of two seeds."""
-    run = tmp_path_factory.mktemp("ensemble") / "fairseq/random/seed2"
-    make_run(trained.data, run, seed=2)
-    return Ensemble.from_runs([trained.run, run], device="cpu")
-
-
-@pytest.fixture(scope="module")
-def server(classifier):
-    with serving(classifier) as found:
-        yield found
-
 
 @pytest.fixture
 def gate(classifier, monkeypatch):

@@ -1,27 +1,126 @@
-"""The JSON API: its requests, answers and errors. `test_page.py` tests the page in a browser."""
+"""The JSON API: its predictions and errors. `test_page.py` tests the page in a browser."""
 
+import http.client
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from roberta_small.common.files import ROOT, sha256
-from roberta_small.eval import SentenceClassifier
-from tests.support.servers import JSON, LIMITS, get, post, request, serving, wait_until
-from tests.support.tiny_runs import make_data, make_run
+from roberta_small.eval import Ensemble, SentenceClassifier
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.origin import find_runs
+from tests.support.servers import JSON, LIMITS, get, post, request, serving
+from tests.support.tiny_runs import BAD, GOOD, make_data, make_run
 
 NAME = "fairseq/random/seed1"
 PAGE = ROOT / "docs/how-to/serve.md"
 
 
-@pytest.mark.skipif(not shutil.which("curl"), reason="no curl")
-def test_the_requests_of_the_documentation(ensemble):
+@pytest.fixture(scope="module")
+def classifier(trained):
+    return SentenceClassifier.from_run(trained.run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def server(classifier):
+    with serving(classifier) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pair_classifier(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pairs")
+    make_run(make_data(root / "data", pairs=True), root / "run")
+    return SentenceClassifier.from_run(root / "run", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def pair_server(pair_classifier):
+    with serving(pair_classifier) as found:
+        yield found
+
+
+def test_predictions_are_those_of_the_command(trained, server, capsys):
+    texts = [trained.texts[0], "", f"un livre {GOOD}", "汉字"]
+    status, answer = post(server, texts=texts)
+    assert (status, answer["model"]) == (200, NAME)
+    assert main(["predict", "--checkpoint", str(trained.run), "--device", "cpu", *texts]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for found, line in zip(answer["predictions"], lines, strict=True):
+        assert found["label"] == line["label"]
+        assert list(found["probabilities"]) == list(line["probabilities"])
+        assert found["probabilities"] == pytest.approx(line["probabilities"], abs=1e-6)
+        assert found.get("note") == line.get("note")
+        assert not {"words", "std", "members"} & found.keys()
+
+
+def test_the_words_are_those_of_predict_explain(trained, server, capsys):
     pytest.importorskip("captum")
-    _, requests, example, *_ = re.findall(r"^```(?:json)?\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    text = f"un <b>livre</b> {BAD}"
+    status, answer = post(server, text=text, model=NAME, explain=True)
+    assert status == 200
+    words = ["--format", "jsonl", "--explain", text]
+    assert main(["predict", "--checkpoint", str(trained.run), "--device", "cpu", *words]) == 0
+    line = json.loads(capsys.readouterr().out)
+    (found,) = answer["predictions"]
+    assert [word for word, _ in found["words"]] == [word for word, _ in line["words"]]
+    scores = [[score for _, score in one["words"]] for one in (found, line)]
+    assert scores[0] == pytest.approx(scores[1], abs=2e-6)
+    assert found["probabilities"] == pytest.approx(line["probabilities"], abs=1e-6)
+
+
+def test_sentence_pairs(pair_server, pair_classifier):
+    pair, other = ["un livre", "une histoire"], ["le roman", ""]
+    _, answer = post(pair_server, texts=[pair, other])
+    expected = pair_classifier.predict([pair, other])
+    for found, one in zip(answer["predictions"], expected, strict=True):
+        assert found["probabilities"] == pytest.approx(one.probabilities, abs=1e-6)
+    assert answer["predictions"][1]["note"] == "empty"
+    (alone,) = post(pair_server, text=pair)[1]["predictions"]
+    assert alone["probabilities"] == pytest.approx(answer["predictions"][0]["probabilities"], abs=1e-6)
+
+
+def test_several_models_of_the_same_data_are_also_an_ensemble(trained, tmp_path):
+    make_run(trained.data, tmp_path / "seed2", seed=2)
+    ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu")
+    names = [member.model.run.name for member in ensemble.members]
+    (expected,) = ensemble.predict(["un livre"])
+    own = [member.predict(["un livre"])[0] for member in ensemble.members]
     with serving(*ensemble.members) as server:
+        version = get(server, "/version")
+        _, answer = post(server, text="un livre")
+        alone = [post(server, text="un livre", model=name)[1]["predictions"][0] for name in names]
+        status, refused = post(server, text="un livre", explain=True)
+    assert version["default"] == answer["model"] == "ensemble"
+    assert [one["name"] for one in version["models"]] == ["ensemble", *names]
+    assert version["models"][0]["members"] == names
+    (found,) = answer["predictions"]
+    assert found["label"] == expected.predicted
+    assert found["probabilities"] == pytest.approx(expected.probabilities, abs=1e-6)
+    assert list(found["members"]) == names
+    for one, member, separate in zip(own, found["members"].values(), alone, strict=True):
+        assert member == pytest.approx(one.probabilities, abs=1e-6)
+        assert separate["probabilities"] == pytest.approx(member, abs=1e-6)
+    std = np.std([one.probabilities[expected.predicted] for one in own], ddof=1)
+    assert found["std"] == pytest.approx(std, abs=1e-6)
+    assert status == 422
+    assert all(name in refused["error"] for name in names)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="no curl")
+def test_the_requests_of_the_documentation(trained, tmp_path):
+    pytest.importorskip("captum")
+    make_run(trained.data, tmp_path / "seed2", seed=2)
+    _, requests, example, *_ = re.findall(r"^```(?:json)?\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    with serving(*Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu").members) as server:
         lines = requests.replace("http://127.0.0.1:8000/", server.url).splitlines()
         answers = [json.loads(subprocess.check_output(f"{line} -s --fail", shell=True)) for line in lines]
     assert [answer.get("model") for answer in answers[:2]] == ["ensemble", NAME]
@@ -31,26 +130,19 @@ def test_the_requests_of_the_documentation(ensemble):
     assert [word for word, _ in shown["words"]] == [word for word, _ in real["words"]]
 
 
-def test_models_of_different_data_are_chosen_by_name(classifier, pair_classifier):
-    pair = ["un livre", "une histoire"]
-    with serving(classifier, pair_classifier) as server:
+def test_models_of_different_data_are_chosen_by_name(trained, pair_classifier):
+    runs = find_runs([trained.run, pair_classifier.model.run.folder])
+    classifiers = [SentenceClassifier.from_run(run, device="cpu") for run in runs]
+    with serving(*classifiers) as server:
         version = get(server, "/version")
         names = [one["name"] for one in version["models"]]
         single = post(server, text="un livre", model=names[0])
-        pairs = post(server, texts=[pair, ["le roman", ""]], model=names[1])
-        alone = post(server, text=pair, model=names[1])[1]["predictions"]
-        refused = [post(server, text="un"), post(server, texts=[pair, "un"], model=names[1])]
+        pair = post(server, text=["un livre", "une histoire"], model=names[1])
+        status, answer = post(server, text="un livre")
     assert version["default"] is None
     assert [one["pairs"] for one in version["models"]] == [False, True]
-    assert (single[0], pairs[0]) == (200, 200)
-    found = pairs[1]["predictions"]
-    for one, prediction in zip(found, pair_classifier.predict([pair, ("le roman", "")]), strict=True):
-        assert one["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
-    assert found[1]["note"] == "empty"
-    assert alone[0]["probabilities"] == pytest.approx(found[0]["probabilities"], abs=1e-6)
-    assert [status for status, _ in refused] == [422, 422]
-    assert all(name in refused[0][1]["error"] for name in names)
-    assert "texts[1]" in refused[1][1]["error"]
+    assert (single[0], pair[0], status) == (200, 200, 422)
+    assert all(name in answer["error"] for name in names)
 
 
 def test_the_version_describes_the_models(trained, server, classifier):
@@ -189,6 +281,43 @@ def test_hosts_methods_and_paths(server, method, path, host, status, fact):
         assert fact in json.loads(answer)["error"]
 
 
+def samples(server):
+    """The values of /metrics by name and label."""
+    response, text = request(server, "GET", "/metrics", headers={})
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    found = re.findall(r"^roberta_small_(\w+)\{(?:path|model)=(.*)\} ([\d.e-]+)$", text.decode(), re.M)
+    assert len(found) == len(re.findall("^[^#]", text.decode(), re.M))
+    return {(name, label): float(value) for name, label, value in found}
+
+
+def test_metrics_and_access_log(classifier, gate, capsys):
+    started, go, _ = gate
+    with serving(classifier, log=True) as server, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, server, texts=["un secret", "une"])
+        assert started.wait(60)
+        assert samples(server)["waiting_texts", f'"{NAME}"'] == 2
+        go.set()
+        assert first.result()[0] == 200
+        server.models.workers['é"'] = server.models.workers[NAME]
+        post(server, txt="un secret")
+        request(server, "GET", "/a%0Ab?secret", headers={})
+        found = samples(server)
+    assert found["texts_total", f'"{NAME}"'] == found["texts_total", r'"é\""'] == 2
+    assert found["waiting_texts", f'"{NAME}"'] == 0
+    answered = [('"/predict",status="200"', 1), ('"/predict",status="422"', 1), ('"other",status="404"', 1)]
+    assert answered == [(label, found["requests_total", label]) for label, _ in answered]
+    assert found["request_seconds_total", answered[0][0]] > 0
+    lines = [line.split()[1:5] for line in capsys.readouterr().out.splitlines()]
+    requests = [["POST", "/predict", "200"], ["POST", "/predict", "422"], ["GET", "/a%0Ab", "404"]]
+    assert lines[1:4] == [["127.0.0.1", *one] for one in requests]
+
+
+def test_a_model_of_pairs_refuses_single_texts(pair_server):
+    status, answer = post(pair_server, texts=[["un", "une"], "un"])
+    assert status == 422
+    assert "texts[1]" in answer["error"]
+
+
 def test_a_chunked_body_is_limited_too(server):
     parts = [b'{"text": "', *[b"u" * 65536] * 17, b'"}']
     response, answer = request(server, "POST", "/predict", iter(parts))
@@ -231,6 +360,74 @@ def test_without_captum_there_are_predictions_only(classifier, monkeypatch):
     assert "pip install captum" in answer["error"]
 
 
+def test_a_full_queue_is_an_error_with_a_time_to_wait(classifier, gate):
+    started, go, computed = gate
+    with serving(classifier, waiting=2, texts=2) as server, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, server, texts=["un", "une"])
+        assert started.wait(60)
+        response, body = request(server, "POST", "/predict", '{"text": "un"}')
+        go.set()
+        assert first.result()[0] == 200
+        assert post(server, text="un")[0] == 200
+    assert response.status == 503
+    assert int(response.headers["Retry-After"]) >= 1
+    assert "--max-waiting" in json.loads(body)["error"]
+    assert computed == [2, 1]
+
+
+def test_the_time_limit(classifier, gate):
+    started, go, computed = gate
+    with serving(classifier, seconds=1.0) as server, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(post, server, text="un")
+        assert started.wait(60)
+        second = pool.submit(post, server, texts=["un", "une"])
+        answers = [first.result(), second.result()]
+        go.set()
+        assert post(server, text="un")[0] == 200
+    for status, answer in answers:
+        assert status == 504
+        assert "--timeout" in answer["error"]
+    assert computed == [1, 1]  # the second was not computed
+
+
+def test_a_body_that_does_not_arrive_is_an_error(classifier):
+    with (
+        serving(classifier, seconds=0.5) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+    ):
+        head = f"POST /predict HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Length: 99\r\n"
+        client.sendall(f"{head}Content-Type: application/json\r\n\r\n{{".encode())
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        body = answer.read()
+    assert answer.status == 408
+    assert b"--timeout" in body
+
+
+def test_a_client_that_goes_away_is_not_served(classifier, gate):
+    started, go, computed = gate
+    with serving(classifier) as server, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, server, text="un")
+        assert started.wait(60)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", "/predict", json.dumps({"texts": ["un"] * 5}), JSON)
+        (worker,) = server.models.workers.values()
+        wait_until(lambda: worker.waiting == 6)
+        connection.close()
+        wait_until(lambda: worker.waiting == 1)
+        go.set()
+        assert first.result()[0] == 200
+        assert post(server, text="un")[0] == 200
+    assert computed == [1, 1]
+
+
+def wait_until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_the_policy_of_the_page_allows_no_other_address(server):
     response, page = request(server, "GET", "/", headers={})
     assert response.status == 200
@@ -240,3 +437,12 @@ def test_the_policy_of_the_page_allows_no_other_address(server):
     assert rules["connect-src"] == "'self'"
     assert rules["script-src"].startswith("'sha256-")
     assert not re.search(rb"https?://", page)
+
+
+@pytest.mark.parametrize(("hosts", "host"), [([], "example.org"), (["[::1]"], "[::1]:8000")])
+def test_other_machines_may_use_any_name(classifier, monkeypatch, hosts, host):
+    monkeypatch.setattr("tests.support.servers.local_hosts", lambda listener: hosts)
+    with serving(classifier) as server:
+        body = json.dumps({"text": "un"})
+        response, _ = request(server, "POST", "/predict", body, JSON | {"Host": host})
+    assert response.status == 200

@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
+from roberta_small.eval import Ensemble, SentenceClassifier
+from roberta_small.eval.origin import find_runs
 from roberta_small.eval.serve import app
 from tests.support.servers import LIMITS, serving
-from tests.support.tiny_runs import GOOD
+from tests.support.tiny_runs import GOOD, make_data, make_run
 
 pytest.importorskip("captum")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -68,7 +70,8 @@ def inside(page, name):
     return " ".join(re.sub("<[^>]*>", " ", content).split())
 
 
-def test_prediction_and_words_of_one_checkpoint(classifier, opened):
+def test_prediction_and_words_of_one_checkpoint(trained, opened):
+    classifier = SentenceClassifier.from_run(trained.run, device="cpu")
     text = f"un </script><b>livre</b> {GOOD} 汉字"
     page = opened([classifier], text)
     (prediction,) = classifier.predict([text])
@@ -85,7 +88,9 @@ def test_prediction_and_words_of_one_checkpoint(classifier, opened):
     assert re.search(r'id="seeds" hidden', page)
 
 
-def test_every_checkpoint_of_an_ensemble_is_shown(ensemble, opened):
+def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
+    make_run(trained.data, tmp_path / "seed2", seed=2)
+    ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu")
     page = opened(ensemble.members, f"un livre {GOOD}")
     (mean,) = ensemble.predict([f"un livre {GOOD}"])
     own = [member.predict([f"un livre {GOOD}"])[0] for member in ensemble.members]
@@ -97,33 +102,35 @@ def test_every_checkpoint_of_an_ensemble_is_shown(ensemble, opened):
     assert re.match(rf"{agree} of 2 ", inside(page, "agreement"))
 
 
-def test_one_of_several_models_is_chosen(classifier, pair_classifier, opened):
-    name = pair_classifier.model.run.name
-    page = opened([classifier, pair_classifier], "un livre", "une histoire", model=name)
-    (prediction,) = pair_classifier.predict([("un livre", "une histoire")])
+def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
+    make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
+    runs = find_runs([trained.run, tmp_path / "run"])
+    classifiers = [SentenceClassifier.from_run(run, device="cpu") for run in runs]
+    page = opened(classifiers, "un livre", "une histoire", model=runs[1].name)
+    (prediction,) = classifiers[1].predict([("un livre", "une histoire")])
     percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
     assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
     assert inside(page, "words") == "un livre une histoire"
     assert not re.search(r'id="models" hidden', page)
 
 
-def test_without_explanations_there_are_no_words(classifier, monkeypatch, opened):
+def test_without_explanations_there_are_no_words(trained, monkeypatch, opened):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
-    page = opened([classifier], "un livre")
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], "un livre")
     assert re.search(r'id="explanation" hidden', page)
     assert inside(page, "predicted")
 
 
-def test_notes_on_a_long_text_with_unknown_tokens(classifier, opened):
+def test_notes_on_a_long_text_with_unknown_tokens(trained, opened):
     text = "汉字 " + "livre " * 100
-    page = opened([classifier], text)
-    encoded = classifier.text_input.encode([text])
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], text)
+    encoded = SentenceClassifier.from_run(trained.run, device="cpu").text_input.encode([text])
     notes = inside(page, "notes")
     assert re.findall(r"\d+", notes)[1:] == ["32", str(encoded.lengths[0])]  # --max-positions of the run
 
 
-def test_an_error_is_shown(classifier, opened):
+def test_an_error_is_shown(trained, opened):
     text = "u" * (LIMITS["characters"] + 1)
-    page = opened([classifier], text)
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], text)
     assert "--max-characters" in inside(page, "error")
     assert re.search(r'<main id="result" hidden', page)
