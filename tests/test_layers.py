@@ -94,3 +94,32 @@ def test_the_core_imports_no_extra_when_it_is_loaded(extra):
             if any(f"{one}.".startswith(f"roberta_small.{extra}.") for one in full):
                 importers.add(name)
     assert importers <= EXTRAS[extra]
+
+
+def modules_imported(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of the project that a file imports anywhere, except for type checkers."""
+    typing = [node for node in parsed(path).body if isinstance(node, ast.If)]
+    skipped = {id(one) for node in typing for one in ast.walk(node)}
+    found = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and id(node) not in skipped:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else str(node.module) for name in names} & modules.keys()
+    return found
+
+
+def test_no_modules_import_each_other():
+    modules = {}
+    for path in (ROOT / "roberta_small").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        modules[name.removesuffix(".__init__")] = path
+    graph = {name: modules_imported(path, modules) - {name} for name, path in modules.items()}
+
+    def reached(name: str) -> set[str]:
+        found, new = set(), {name}
+        while new:
+            new = {other for one in new for other in graph[one]} - found
+            found |= new
+        return found
+
+    assert not sorted(name for name in graph if name in reached(name))

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from roberta_small.common.label_kinds import SINGLE_LABEL
+from roberta_small.common.metrics import definitions  # noqa: F401  registers the metrics
+from roberta_small.common.metrics.metric import BY_KIND, Metric, register  # noqa: F401
 from roberta_small.common.metrics.sums import (  # noqa: F401  for users of this package
     Array,
     Counts,
@@ -38,10 +39,6 @@ from roberta_small.common.metrics.sums import (  # noqa: F401  for users of this
     scored,
 )
 
-FromConfusion = Callable[[Counts], Array]
-FromCounts = Callable[[LabelCounts], Array]
-FromMoments = Callable[[Moments], Array]
-FromPredictions = Callable[[Any, Array], Array]
 Direction = Literal["auto", "highest", "lowest"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
@@ -63,92 +60,13 @@ NOT_QUALITY = re.compile(
 """Names in logs that describe speed, sizes and the optimizer; not suggested as metrics of a model."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric of one kind of labels, with exactly one of the functions `from_...`."""
-
-    name: str
-    """Tag in training logs, key in JSON, `metric` in the long table: `macro_f1`."""
-    higher_is_better: bool
-    unit: str = ""
-    """"%" for values from 0 to 100, else empty."""
-    digits: int = 4
-    """Decimals in tables and figures."""
-    limits: tuple[float, float] = (-math.inf, math.inf)
-    """Smallest and largest possible value."""
-    from_confusion: FromConfusion | None = None
-    """(..., K, K) counts or sums of weights, rows true classes, columns predicted ones -> (...); 0 where
-    undefined, such as for an empty matrix, without a warning. For one class per text."""
-    from_counts: FromCounts | None = None
-    """`LabelCounts` with any leading dimensions -> (...); 0 where undefined. For multi-label data."""
-    from_moments: FromMoments | None = None
-    """`Moments` with any leading dimensions -> (...); 0 where undefined. For regression."""
-    from_predictions: FromPredictions | None = None
-    """A test set of N examples (`Scored`, `ScoredLabels` or `ScoredValues`) and weights (D, N) -> (D,); NaN
-    where undefined."""
-    kind: str = SINGLE_LABEL
-    """The kind of labels; it follows from `from_confusion`, `from_counts` and `from_moments`."""
-    heading: str = ""
-    """Column heading in the table of `eval evaluate`; default: the name with spaces."""
-    description: str = ""
-    """Definition and source; written to the JSON of `eval evaluate`."""
-
-    def __post_init__(self) -> None:
-        of_sums = {
-            SINGLE_LABEL: self.from_confusion,
-            MULTI_LABEL: self.from_counts,
-            REGRESSION: self.from_moments,
-        }
-        given = [kind for kind, function in of_sums.items() if function is not None]
-        if len(given) + (self.from_predictions is not None) != 1:
-            raise ValueError(
-                f"metric {self.name!r}: specify exactly one of from_confusion, from_counts, from_moments and "
-                "from_predictions"
-            )
-        object.__setattr__(self, "kind", given[0] if given else self.kind)
-        if self.kind not in KINDS:
-            raise ValueError(f"metric {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
-
-    @property
-    def from_statistics(self) -> Callable[[Any], Array] | None:
-        """The function of the sums of this kind of labels; None for a metric that is not logged."""
-        return self.from_confusion or self.from_counts or self.from_moments
-
-    def measure(self, test_set: TestSet, weights_DN: Array) -> Array:
-        """(D,) the metric for each weighting of the examples."""
-        if self.from_statistics is not None:
-            return self.from_statistics(test_set.statistics(weights_DN))
-        assert self.from_predictions is not None  # __post_init__
-        return self.from_predictions(test_set, weights_DN)
-
-
-_by_kind: dict[str, dict[str, Metric]] = {name: {} for name in KINDS}
-METRICS = _by_kind[SINGLE_LABEL]
+METRICS = BY_KIND[SINGLE_LABEL]
 """The metrics of data with one class per text by name; logs and tables use the order of registration."""
 
 
 def metrics_of(kind: str) -> Mapping[str, Metric]:
     """All metrics of a kind of labels, as `METRICS`."""
-    return MappingProxyType(_by_kind[kind])
-
-
-def register(metric: Metric) -> Metric:
-    """Register a metric and return it.
-
-    Raises `ValueError` if its name is taken: by a metric of the same kind of labels, or by one of another
-    kind that is shown in another way.
-    """
-    for others in _by_kind.values():
-        other = others.get(metric.name, metric)
-        same = (other.higher_is_better, other.unit, other.digits) == (
-            metric.higher_is_better,
-            metric.unit,
-            metric.digits,
-        )
-        if other is not metric and (other.kind == metric.kind or not same):
-            raise ValueError(f"metric {metric.name!r} is already registered")
-    _by_kind[metric.kind][metric.name] = metric
-    return metric
+    return MappingProxyType(BY_KIND[kind])
 
 
 def find(name: str) -> Metric | None:
@@ -157,7 +75,7 @@ def find(name: str) -> Metric | None:
     Metrics of several kinds of labels with the same name have the same direction, unit and digits.
     """
     for known in (name, name.removeprefix("best_")):
-        for metrics in _by_kind.values():
+        for metrics in BY_KIND.values():
             if known in metrics:
                 return metrics[known]
     return None
@@ -165,12 +83,12 @@ def find(name: str) -> Metric | None:
 
 def measures_quality(name: str) -> bool:
     """Whether a name in logs may be a metric of a model, in contrast to speed, sizes and the optimizer."""
-    return any(name in metrics for metrics in _by_kind.values()) or NOT_QUALITY.fullmatch(name) is None
+    return any(name in metrics for metrics in BY_KIND.values()) or NOT_QUALITY.fullmatch(name) is None
 
 
 def logged(kind: str = SINGLE_LABEL) -> list[Metric]:
     """The metrics of a kind of labels that are computed from sums, which are logged in training."""
-    return [metric for metric in _by_kind[kind].values() if metric.from_statistics is not None]
+    return [metric for metric in BY_KIND[kind].values() if metric.from_statistics is not None]
 
 
 def check_selectable(name: str, kind: str = SINGLE_LABEL) -> None:
@@ -270,6 +188,3 @@ def label(name: str) -> str:
 def number(value: float, name: str) -> str:
     """The value with the decimals of the metric, or a dash for NaN."""
     return "–" if value != value else f"{value:.{digits(name)}f}"
-
-
-from roberta_small.common.metrics import definitions  # noqa: E402, F401  registers the metrics

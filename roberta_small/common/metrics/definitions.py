@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roberta_small.common.label_kinds import REGRESSION
-from roberta_small.common.metrics import Metric, register
+from roberta_small.common.metrics.metric import Metric, register
 from roberta_small.common.metrics.sums import (
     Array,
     Counts,

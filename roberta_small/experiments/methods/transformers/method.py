@@ -21,14 +21,11 @@ from roberta_small.common.cli import SettingsParser
 from roberta_small.common.files import shown_path
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.methods.lora.settings import LoraSettings
+from roberta_small.experiments.methods.transformers.folders import CHECKPOINTS, MEASURED, last_checkpoint
 from roberta_small.experiments.recipe.fairseq_flags import for_device
 from roberta_small.experiments.settings import SweepSettings, add_sweep, sweep_settings
 from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
-CHECKPOINTS = "trainer"
-"""Folder of the Trainer's own checkpoints in a run folder, removed when the run is finished."""
-MEASURED = "measured.json"
-"""What a run measured of itself; copied into its manifest when it is finished."""
 PACKAGES = ("transformers", "accelerate", "peft", "safetensors", "bitsandbytes")
 """Packages whose versions a manifest records in addition to those of fairseq runs."""
 PRECISION = {"precision": "--precision"}
@@ -146,15 +143,3 @@ class Transformers(Method):
 
 
 METHOD = Transformers()
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The Trainer's newest checkpoint below `folder` with trainer_state.json, which it writes last."""
-    found = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
-    for _, checkpoint in sorted(found.items(), reverse=True):
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return checkpoint
-    return None
