@@ -167,9 +167,9 @@ def test_rows_beyond_the_tokenizer_are_dropped_and_missing_ones_are_an_error(tmp
     convert_back(folder, tmp_path / "new/model.pt")
     assert read_checkpoint(tmp_path / "new/model.pt").vocabulary == tokens
     assert_same_hidden_states(model.base_model, folder, tmp_path / "new/model.pt")
-    tiny_models.write(folder, "bert", vocab_size=20)
+    tiny_models.write(tmp_path / "fewer", "bert", vocab_size=20)
     with pytest.raises(UserError, match="the model has 20"):
-        convert_back(folder, tmp_path / "other/model.pt")
+        convert_back(tmp_path / "fewer", tmp_path / "other/model.pt")
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
