@@ -64,7 +64,8 @@ def audit_of_test(size, lines):
 
 def test_overlap_is_read_from_the_audit_of_preprocess(tmp_path):
     texts = {"train": ["un livre", "un roman", "Un conte"], "test": ["autre", "un roman", "un  conte!"]}
-    found = {notion: audit.duplicates(texts, key) for notion, key in audit.NOTIONS.items()}
+    keys = {name: [audit.normalized(text) for text in own] for name, own in texts.items()}
+    found = {"exact": audit.duplicates(texts), "normalized": audit.duplicates(keys)}
     content = {"splits": {name: {"lines": 3} for name in texts}, "duplicates": found}
     (tmp_path / "audit.json").write_text(json.dumps(content))
     exact = read_overlap(tmp_path / "audit.json")

@@ -154,7 +154,7 @@ def test_a_classification_head_with_other_classes_is_replaced_and_logged(data, t
     name = f"{HEAD}sentence_classification_head.out_proj.weight"
     assert two.get_model().state_dict()[name].shape == (2, 16)
     warnings = [record.name for record in caplog.records if record.levelno == logging.WARNING]
-    assert "roberta_small.fairseq_plugin.models.causal" in warnings
+    assert "roberta_small.fairseq_plugin.models.roberta" in warnings
 
 
 def test_word_dropout_is_an_error(data, tmp_path):
