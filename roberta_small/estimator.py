@@ -170,7 +170,7 @@ class TextModel(BaseEstimator):
         for line in printed:
             if line.startswith(("warning: ", "left out, ")):
                 warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
-        names = ["frozen/pretrained/seed0"]
+        names = [f"{FROZEN}/pretrained/seed0"]
         if self.method != FROZEN:
             init = "random" if self.pretrained is None else "pretrained"
             names = [f"{ARM}/{init}/seed{seed}" for seed in self.seeds]

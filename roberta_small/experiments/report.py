@@ -21,7 +21,6 @@ from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress, read_log
 from roberta_small.experiments.provenance import Machine
 from roberta_small.experiments.recipe.recipe import Recipe
-from roberta_small.experiments.settings import SweepSettings
 from roberta_small.experiments.sweep import Sweep
 
 FAILURE_LINES = 15
@@ -235,7 +234,7 @@ def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
     if found := [run.label for run, made in finished.items() if made.best is not None and useless(made.best)]:
         accuracy = one.metric == "accuracy"
         what, advice = f"'{one.name}'" if accuracy else f"the {one.name}", ""
-        if isinstance(sweep.settings, SweepSettings):  # with hyperparameters
+        if "--lr" in sweep.recipe.flags:  # not of a linear model, which has one optimum
             advice = "; train longer or with a higher rate (--epochs N --lr R)"
             if accuracy:
                 advice += (

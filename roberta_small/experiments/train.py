@@ -26,7 +26,7 @@ from roberta_small.experiments.inputs.prepare import Source
 from roberta_small.experiments.methods import Method
 from roberta_small.experiments.methods.fairseq import Fairseq
 from roberta_small.experiments.recipe import recipe
-from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE, SweepSettings
+from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE, Settings, SweepSettings
 from roberta_small.experiments.sweep import Sweep
 
 OTHER_NAMES = {
@@ -147,21 +147,23 @@ def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]]
         return [], []
     if settings.slurm is not None:
         return [], ["baselines: not submitted; without --slurm, the same command fits them"]
+    from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
     from roberta_small.experiments.methods.tfidf.method import METHOD as TFIDF
     from roberta_small.experiments.methods.tfidf.method import Features, TfidfSettings
 
-    found: list[tuple[Method, Sweep]] = []
-    notes, folder = [], Source(str(sweep.data))
+    folder = Source(str(sweep.data))
     tfidf = TfidfSettings(out=settings.out, device="cpu", source=folder, text=None, features=Features())
-    try:
-        found.append((TFIDF, TFIDF.sweep(tfidf, TFIDF.prepare(tfidf))))
-    except UserError as error:
-        notes.append(f"baseline {TFIDF.name}: left out ({error})")
+    fits: list[tuple[Method, Settings]] = [(TFIDF, tfidf)]
     if (pretrained := settings.given.get("pretrained")) is not None:
-        from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
-
-        frozen = FROZEN.of_sweep(replace(settings, source=folder, given={"pretrained": pretrained}))
-        found.append((FROZEN, FROZEN.sweep(frozen, sweep.data)))
+        alone = replace(settings, source=folder, given={"pretrained": pretrained})
+        fits.append((FROZEN, FROZEN.of_sweep(alone)))
+    found: list[tuple[Method, Sweep]] = []
+    notes = []
+    for one, given in fits:
+        try:
+            found.append((one, one.sweep(given, one.prepare(given))))
+        except UserError as error:
+            notes.append(f"baseline {one.name}: left out ({error})")
     trainer = method if isinstance(method, Fairseq) else Fairseq()
     ngrams = replace(
         settings, source=folder, recipe=NGRAMS, arm=NGRAMS, passthrough=(), grid={}, given={"random": None},

@@ -10,9 +10,9 @@ from roberta_small.experiments.report import Outcome
 from roberta_small.experiments.sweep import Sweep, Training
 
 
-def ended(tmp_path, metric, values, **kwargs):
+def ended(tmp_path, metric, values, flags=(), **kwargs):
     """A sweep with runs that have these best values, their states before the start, and their outcomes."""
-    recipe = Recipe("test", ("--best-checkpoint-metric", metric, "--valid-subset", "valid,test"))
+    recipe = Recipe("test", ("--best-checkpoint-metric", metric, "--valid-subset", "valid,test", *flags))
     trainings, planned, outcomes = [], [], {}
     for seed, value in enumerate(values, start=1):
         run = Run.below(tmp_path / "runs", "fairseq", "random", seed)
@@ -53,14 +53,16 @@ def test_means_are_of_the_finished_runs(tmp_path, capsys):
         (Majority("mean 3", 2.5, 100, "rmse"), "mean 3, which gives 2.5", [2.5, 2.4, 3]),
     ],
 )
-def test_runs_no_better_than_a_constant_are_named(tmp_path, capsys, one, shown, values):
-    ended_runs = ended(tmp_path, one.metric, values, out=tmp_path / "runs", majorities={"valid": one})
+@pytest.mark.parametrize("flags", [(), ("--lr", "1e-5")], ids=["fitted", "trained"])
+def test_runs_no_better_than_a_constant_are_named(tmp_path, capsys, one, shown, values, flags):
+    ended_runs = ended(tmp_path, one.metric, values, flags, out=tmp_path / "runs", majorities={"valid": one})
     assert report.summary(*ended_runs) == 0
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert "seed1" in warning
     assert "seed2" not in warning
     assert "seed3" in warning
     assert shown in warning
+    assert ("--epochs N --lr R" in warning) == bool(flags)
 
 
 def test_tail_shortens_long_lines_and_selects_an_error_message(tmp_path):

@@ -20,6 +20,9 @@ from roberta_small.common.run import BEST_CHECKPOINT
 from roberta_small.experiments.settings import Settings, SweepSettings
 from roberta_small.experiments.sweep import Sweep, Training
 
+MODEL = "model.json"
+"""What a linear method writes beside its model: the chosen strength of the penalty, and the scores of all."""
+
 
 @dataclass(frozen=True)
 class Command:

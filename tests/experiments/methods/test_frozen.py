@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import json
 import re
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_other_kinds_of_labels_and_the_first_token(encoder, kind):
     found_NK = SentenceClassifier.from_run(run, precision="fp32").probabilities(texts)
     arrays = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
     assert found_NK == pytest.approx(arrays.outputs, abs=1e-3)
-    assert manifest.read(run)["status"] == "finished"
+    assert manifest.read(run)["command"][-3:] == ["--", "--pooling", "first"]
     assert set(read_thresholds(run)) == ({"un", "even"} if kind == "multi-label" else set())
     assert export(["transformers", str(run), "--out", f"{kind}-folder"]) == 0
     config = json.loads(Path(f"{kind}-folder/config.json").read_text())
@@ -148,6 +149,21 @@ def test_a_class_without_training_examples_is_an_error():
     with pytest.raises(UserError, match="data: no training example of the class 'strange'"):
         require_examples(np.array([0, 1, 1]), labels, "data")
     require_examples(np.array([0, 1, 2]), labels, "data")
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(run, encoder, capfd, monkeypatch):
+    def refuse(path, content):
+        raise PermissionError(errno.EACCES, "denied", str(path))
+
+    monkeypatch.setattr("roberta_small.experiments.methods.frozen.fit.atomic_write", refuse)
+    words = ["data/classification", *manifest.read(run)["recipe_flags"], "--max-positions", "9"]
+    found = Encoder.of("cpu", "fp32", manifest.read(run)["checkpoint"]["path"], words)
+    assert {split: len(one) for split, one in found.vectors().items()} == {
+        "train": 54,
+        "valid": 18,
+        "test": 18,
+    }
+    assert "the vectors are not kept" in capfd.readouterr().out
 
 
 def test_fine_tuning_starts_from_the_fitted_head(run, capsys):

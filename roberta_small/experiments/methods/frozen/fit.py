@@ -36,7 +36,7 @@ from fairseq.utils import set_torch_seed
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.errors import UNWRITABLE, UserError, report_errors
 from roberta_small.common.files import atomic_open, atomic_write, sha256
 from roberta_small.common.hardware import sizes_of
 from roberta_small.common.label_kinds import Labels, Targets
@@ -45,8 +45,7 @@ from roberta_small.eval.network import find_device
 from roberta_small.eval.origin import DataFolder
 from roberta_small.eval.precision import AUTO, BF16, FP32, INT8
 from roberta_small.eval.texts import Ids, batches, limit_kernels, pad
-from roberta_small.experiments.methods import linear
-from roberta_small.experiments.methods.frozen.method import MODEL
+from roberta_small.experiments.methods import MODEL, linear
 from roberta_small.experiments.methods.linear import Linear
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.experiments.recipe.fairseq_flags import configuration
@@ -196,8 +195,13 @@ class Encoder:
         keys = np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1)
         np.savez(stream, keys=keys, vectors=np.stack(list(vectors.values())))
         content = stream.getvalue()
-        self.cache.mkdir(parents=True, exist_ok=True)
-        atomic_write(self.cache / f"{hashlib.sha256(content).hexdigest()}.npz", content)
+        try:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            atomic_write(self.cache / f"{hashlib.sha256(content).hexdigest()}.npz", content)
+        except OSError as error:  # such as a folder of data that others share
+            if error.errno not in UNWRITABLE:
+                raise
+            print(f"{self.cache}: cannot be written; the vectors are not kept", flush=True)
 
 
 def require_examples(targets_N: Targets, labels: Labels, data: str) -> None:

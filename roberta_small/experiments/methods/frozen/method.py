@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roberta_small.common.cli import SettingsParser, flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
+from roberta_small.common.run import BEST_CHECKPOINT
+from roberta_small.eval.precision import AUTO, BF16, FP32, INT8
 from roberta_small.experiments.inputs import prepare
-from roberta_small.experiments.methods import Command, Method
+from roberta_small.experiments.methods import MODEL, Command, Method
 from roberta_small.experiments.settings import (
     HYPERPARAMETERS,
     SweepSettings,
@@ -24,11 +26,9 @@ from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
 SEED = "0"
 RECIPE = "frozen"
-PRECISIONS = ("auto", "fp32", "bf16", "int8")
+PRECISIONS = (AUTO, FP32, BF16, INT8)
 AFTER = ("--pooling", "--precision")
 """The flags that may follow --."""
-MODEL = "model.json"
-"""The chosen strength, and the scores of all."""
 
 DESCRIPTION = """\
 A linear classifier of a pretrained encoder that is not trained: the encoder reads each text once, and a
@@ -66,7 +66,7 @@ class Frozen(Method):
 
     name = "frozen"
     summary = "a linear classifier of the vectors of a pretrained encoder, which is not trained"
-    outputs = ("checkpoint_best.pt", MODEL)
+    outputs = (BEST_CHECKPOINT, MODEL)
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of the encoder, of its input and of the execution."""
@@ -82,7 +82,7 @@ class Frozen(Method):
         flags = flags_of(options.passthrough)
         if unknown := [flag for flag in flags if flag not in AFTER]:
             raise UserError(f"after --: {unknown[0]}: the method frozen accepts only {' and '.join(AFTER)}")
-        precision = flags.pop("--precision", ("", "auto"))[-1]
+        precision = flags.pop("--precision", ("", AUTO))[-1]
         if precision not in PRECISIONS:
             raise UserError(f"after --: --precision {precision}: choose from {', '.join(PRECISIONS)}")
         if options.pretrained is None and options.inits is None:
@@ -105,18 +105,17 @@ class Frozen(Method):
             settings, recipe=RECIPE, arm=self.name, seeds=(int(SEED),), passthrough=tuple(kept), grid={},
             shipped=False, baselines=False,
         )  # fmt: skip
-        return self._settings(fixed, "auto")
+        return self._settings(fixed, AUTO)
 
     @staticmethod
     def _settings(settings: SweepSettings, precision: str) -> FrozenSettings:
-        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
         # The head is that of the method, whatever head a checkpoint has.
-        values["passthrough"] = (*settings.passthrough, "--head", "linear")
+        values = vars(settings) | {"passthrough": (*settings.passthrough, "--head", "linear")}
         return FrozenSettings(**values, precision=precision)
 
     def sweep(self, settings: FrozenSettings, data: Path) -> Sweep:
         """One run for each encoder."""
-        recorded = [] if settings.precision == "auto" else ["--precision", settings.precision]
+        recorded = [] if settings.precision == AUTO else ["--precision", settings.precision]
         return classifiers(settings, data, recorded=recorded, packages=("scikit-learn", "scipy"))
 
     def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
@@ -128,9 +127,18 @@ class Frozen(Method):
             *("cpu" if cpu else "auto", sweep.settings.precision, str(run.checkpoint.absolute())),
             *(str(run.folder.absolute()), str(sweep.data.absolute()), *training.flags),
         )
-        shown = ("roberta-small", "train", "--method", self.name, "--data", shown_path(sweep.data))
-        out = ("--inits", f"{run.init}={sweep.inits[run.init]}", "--out", shown_path(sweep.settings.out))
-        return Command(argv, (*shown, *out))
+        flags = flags_of(sweep.settings.passthrough)
+        length = ("--max-length", *flags["--max-positions"][1:]) if "--max-positions" in flags else ()
+        after = [*flags.get("--pooling", ())]
+        if sweep.settings.precision != AUTO:
+            after += ["--precision", sweep.settings.precision]
+        shown = (
+            *("roberta-small", "train", "--method", self.name, "--data", shown_path(sweep.data)),
+            *("--inits", f"{run.init}={sweep.inits[run.init]}", "--out", shown_path(sweep.settings.out)),
+            *length,
+            *(("--", *after) if after else ()),
+        )
+        return Command(argv, shown)
 
 
 METHOD = Frozen()

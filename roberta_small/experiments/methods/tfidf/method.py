@@ -21,7 +21,7 @@ from roberta_small.eval.tfidf import examples_of, label_targets
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.prepare import Source
-from roberta_small.experiments.methods import Command, Method
+from roberta_small.experiments.methods import MODEL, Command, Method
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import Settings
 from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
@@ -40,9 +40,6 @@ RECIPE = Recipe(
 )
 """What the log of a run contains."""
 PACKAGES = ("scikit-learn", "scipy", "numpy", "tensorboard")
-MODEL = "model.json"
-"""The chosen C and the most informative n-grams of each class."""
-
 DESCRIPTION = f"""\
 TF-IDF of word n-grams and logistic regression, fitted on train: a baseline for neural classifiers.
 The strength of the regularization is chosen by accuracy on valid, among 13 values of C

@@ -29,10 +29,9 @@ from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import keys_of
 from roberta_small.common.run import TFIDF, write_thresholds
 from roberta_small.eval.tfidf import TOKENS, Tfidf, joined
-from roberta_small.experiments.methods import linear
+from roberta_small.experiments.methods import MODEL, linear
 from roberta_small.experiments.methods.linear import Linear
 from roberta_small.experiments.methods.tfidf.method import (
-    MODEL,
     Features,
     Split,
     add_features,

@@ -21,7 +21,7 @@ from roberta_small.common.cli import SettingsParser
 from roberta_small.common.files import shown_path
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.methods.lora.settings import LoraSettings
-from roberta_small.experiments.methods.transformers.folders import CHECKPOINTS, MEASURED, last_checkpoint
+from roberta_small.experiments.methods.transformers import CHECKPOINTS, MEASURED, last_checkpoint
 from roberta_small.experiments.recipe.fairseq_flags import for_device
 from roberta_small.experiments.settings import SweepSettings, add_sweep, sweep_settings
 from roberta_small.experiments.sweep import Sweep, Training, classifiers

@@ -41,7 +41,7 @@ from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import TOLERANCE
 from roberta_small.experiments.methods.lora.settings import ADAPTER, BASE, CLASSIFIER, LoraSettings, add_lora
-from roberta_small.experiments.methods.transformers.folders import CHECKPOINTS, MEASURED, last_checkpoint
+from roberta_small.experiments.methods.transformers import CHECKPOINTS, MEASURED, last_checkpoint
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,

@@ -46,7 +46,7 @@ from roberta_small.common.label_kinds import Labels, Targets, chosen_thresholds
 from roberta_small.common.metrics import measure_statistics
 from roberta_small.common.run import TENSORBOARD, write_thresholds
 from roberta_small.eval.origin import DataFolder
-from roberta_small.experiments.methods.transformers.folders import CHECKPOINTS
+from roberta_small.experiments.methods.transformers import CHECKPOINTS
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.fairseq_plugin.models.packed import in_second
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
