@@ -102,7 +102,10 @@ def children(process: int) -> list[int]:
 
 
 def idle_cores(seconds: float = 0.2) -> float | None:
-    """How many of this process's cores are idle while it sleeps for `seconds`; None if that is unknown."""
+    """How many of this process's cores are idle while it sleeps for `seconds`.
+
+    None if that is unknown, for example because a thread ended meanwhile.
+    """
     meter = LoadMeter()
     time.sleep(seconds)
     load = meter.measure()

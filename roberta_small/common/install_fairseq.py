@@ -141,7 +141,7 @@ CHANGES = (
 
 def missing_changes() -> list[Change]:
     """The changes that this interpreter needs and that have not been made in the installed fairseq."""
-    return [change for change in CHANGES if change.state == "no"]
+    return [change for change in CHANGES if sys.version_info >= change.since and change.state == "no"]
 
 
 def require_changes() -> None:

@@ -48,6 +48,7 @@ from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_check
 from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
+from roberta_small.fairseq_plugin.models.roberta import CLASSIFICATION_HEADS as HEADS
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
@@ -63,8 +64,6 @@ from roberta_small.preprocess.dictionary import MASK
 
 TASKS = ("sentence_classification", "sentence_prediction")
 """The tasks of classifiers."""
-HEADS = "classification_heads."
-"""Prefix of weights."""
 TOKENS = ".embed_tokens.weight"
 """End of the name of the token embeddings."""
 POSITIONS = ".embed_positions.weight"

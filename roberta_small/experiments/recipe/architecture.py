@@ -126,7 +126,7 @@ def fit(
         if one.head is not None and (classes or kind.name == REGRESSION):
             name = recipe.value("--classification-head-name") or HEAD_NAME
             fate = _fate_of(one.head, name, classes, kind)
-            if pools and HEAD not in flags.get(init, ()) and theirs.head != ours.head:
+            if HEAD not in flags.get(init, ()) and theirs.head != ours.head:
                 fate = f" ({HEAD} {theirs.head}): a new one starts"
             notes.append(f"{init}: {shown} has a classification head{fate}")
     return Fit({init: flags[init] for init in inits if init in flags}, notes)

@@ -35,14 +35,18 @@ from roberta_small.fairseq_plugin.checkpoints.loading import (
     load_checkpoint,
     reading_instead,
 )
-from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.models.roberta import (
+    CLASSIFICATION_HEADS,
+    LINEAR,
+    RobertaSmall,
+    heads_in,
+)
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     load_dictionary,
 )
 
 logger = logging.getLogger(__name__)
-CLASSIFICATION_HEADS = "classification_heads."
 OPTIONAL = (LM_HEAD, SECOND)
 """Beginnings of the names of weights that initial weights may lack."""
 MAX_DIFFERENCES = 3
@@ -144,10 +148,19 @@ def missing_weights(
 def fitted_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None) -> Iterator[None]:
     """A context in which the head of the checkpoint `state` gets the labels of the data (`fit_head`)."""
     theirs = None if state is None or not isinstance(task, SentenceClassificationTask) else head_of(state)
-    if theirs is None:
+    if state is None or theirs is None:
         yield
         return
-    head, ours = model.classification_heads[task.cfg.classification_head_name], labels_of_data(task)
+    name = task.cfg.classification_head_name
+    head, place, ours = (
+        model.classification_heads[name],
+        f"{CLASSIFICATION_HEADS}{name}.",
+        labels_of_data(task),
+    )
+    stored = {key.removeprefix(place) for key in state["model"] if key.startswith(place)}
+    if stored != set(head.state_dict()):
+        yield  # of another name or form (--head): not loaded
+        return
 
     def fit(module: nn.Module, weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
         own = {f"{prefix}{name}": weight for name, weight in head.state_dict().items()}
@@ -266,6 +279,11 @@ def check_architecture(
         off = [flag for name, flag in SWITCHES.items() if name in names and not getattr(theirs, name)]
         without = f" without {' and '.join(off)}" if off else ""
         raise UserError(f"{source} has another architecture: {'; '.join(pairs)}; use {words}{without}")
+    if theirs.head == LINEAR and not isinstance(model, RobertaSmall):  # which fairseq cannot read
+        raise UserError(
+            f"{source} has --head {LINEAR}, which fairseq's own model does not have; use --task "
+            f"sentence_classification, or add --head {LINEAR}"
+        )
     if theirs.positions is None or ours.positions is None or theirs.positions == ours.positions:
         return
     resumes = keeps_optimizer and state.get("last_optimizer_state") is not None
@@ -285,8 +303,7 @@ def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) 
     Missing weights of `OPTIONAL` are allowed, and a missing classification head, which is logged.
     """
     expected = model.state_dict()
-    has_head = any(key.startswith(CLASSIFICATION_HEADS) for key in weights)
-    if not has_head and any(key.startswith(CLASSIFICATION_HEADS) for key in expected):
+    if not heads_in(weights) and heads_in(expected):
         logger.info("%s has no classification head: the new one starts from random weights", path)
     weights = dict(weights)
     model.upgrade_state_dict(weights)

@@ -2,7 +2,7 @@
 
 Defaults: 4 layers, embedding size 512, feed-forward size 512, 8 heads, 256 learned positions; everything else
 as in RoBERTa base. fairseq's RoBERTa flags change them. State dicts are interchangeable with those of
-fairseq's `roberta` of the same sizes.
+fairseq's `roberta` of the same sizes, except for those of `--head linear`.
 
 Shapes: B sentences, L length of the longest, M masked positions, C embedding size, V vocabulary size,
 K classes.
@@ -191,7 +191,7 @@ class RobertaSmall(RobertaModel):
         """As in fairseq, without what this model does not use: later positions, and token types.
 
         fairseq expects a dense layer in every classification head. Others are kept if they have the shapes of
-        this model's, and else replaced by its own, with a warning.
+        this model's, and else replaced by its own, with a warning, also with `load_checkpoint_heads`.
         """
         theirs: dict[str, Tensor] = {}
         if self.args.head == LINEAR or not any(".dense." in key for key in heads_in(state_dict)):
@@ -201,7 +201,10 @@ class RobertaSmall(RobertaModel):
         if theirs and ours == {key: weight.shape for key, weight in theirs.items()}:
             state_dict.update(theirs)
         elif theirs:
-            logger.warning("the checkpoint's classification head has another shape and is ignored")
+            logger.warning(
+                "the checkpoint's classification head is not used: this model has another one, or none "
+                "(--head, --classification-head-name, number of classes)"
+            )
         table, stored = self.state_dict().get(POSITIONS), state_dict.get(POSITIONS)
         if table is not None and stored is not None and len(stored) > len(table):
             state_dict[POSITIONS] = stored[: len(table)].clone()

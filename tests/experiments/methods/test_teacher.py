@@ -420,6 +420,7 @@ def test_vectors_are_resumed_after_an_interruption(vectors):
         one, other = (TeacherVectors(vectors.parent / name, split) for name in ("whole", "parts"))
         assert len(one) == len(other) > 1
         assert all(torch.equal(one[i], other[i]) for i in range(len(one)))
+        assert torch.equal(one.collater([one[1], one[0]]), torch.cat([one[1], one[0]]))
     with pytest.raises(teachers.UserError, match="another teacher or other text"):
         teachers.read_record(vectors, {"of": "other"})
 

@@ -247,3 +247,24 @@ def test_the_head_of_other_classes_is_not_loaded(data, tmp_path, caplog, recorde
     # `analysis` renames the levels.
     (warning,) = [r for r in caplog.records if r.levelno == logging.WARNING and "head" in r.getMessage()]
     assert all(name in warning.getMessage() for name in recorded)
+
+
+@pytest.mark.parametrize(("saved", "started_with"), [("linear", "dense"), ("dense", "linear")])
+def test_a_head_of_another_form_is_replaced_by_a_new_one(data, tmp_path, saved, started_with, caplog):
+    path = tmp_path / "model.pt"
+    save(start(data, tmp_path / "first", "--head", saved, "--seed", "1"), path)
+    flags = ("--head", started_with, "--seed", "2")
+    new = start(data, tmp_path / "new", *flags).get_model().state_dict()
+    found = start(data, tmp_path / "run", *flags, "--restore-file", path, *RESET).get_model().state_dict()
+    wanted = torch.load(path, weights_only=True)["model"]
+    for name, weight in found.items():
+        assert torch.equal(weight, (new if name.startswith("classification_heads") else wanted)[name]), name
+    assert "classification head is not used" in caplog.text
+
+
+def test_fairseqs_own_model_refuses_a_linear_head(data, tmp_path):
+    path = tmp_path / "model.pt"
+    save(start(data, tmp_path / "first", "--head", "linear"), path)
+    words = [data, *STOCK, *INPUT, *STEPS, *SIZES, "--optimizer", "adam", "--save-dir", tmp_path / "run"]
+    with pytest.raises(UserError, match=r"model\.pt has --head linear, which fairseq's own model does not"):
+        started([*words, "--restore-file", path, *RESET])

@@ -371,7 +371,7 @@ def answer(
                 torch.manual_seed(seed + number)
                 found_1L = generate(
                     input_ids=inputs["input_ids"].to(base.device),
-                    attention_mask=inputs["attention_mask"].to(base.device),
+                    attention_mask=torch.ones_like(inputs["input_ids"]).to(base.device),
                     max_new_tokens=new_tokens,
                     pad_token_id=tokenizer.pad_token_id,
                     eos_token_id=tokenizer.eos_token_id,

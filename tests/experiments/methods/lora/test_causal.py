@@ -55,6 +55,7 @@ def test_manifest_results_and_tensorboard_describe_the_run(trained):
     assert results["perplexity"]["after"] < 0.95 * results["perplexity"]["before"]
     assert (results["train_pairs"], results["valid_pairs"]) == (36, 4)
     assert [asked["question"] for asked in results["answers"]] == ["How long can I keep novels?"]
+    assert results["answers"][0]["before"] != results["answers"][0]["after"]
     events = EventAccumulator(str(trained / "tensorboard/valid")).Reload().Scalars("ppl")
     assert [event.step for event in events] == [0, 10]
     assert events[1].value == pytest.approx(results["perplexity"]["after"], rel=1e-5)
