@@ -11,7 +11,7 @@ from tests.support import command_lines
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = {
-    "lines of Python outside tests": 45_400,
+    "lines of Python outside tests": 45_500,
     "lines of Python in tests": 37_500,
     "commands": 20,
     "option rows of the reference": 210,

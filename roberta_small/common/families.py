@@ -339,7 +339,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def wrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration of the encoder, of a classifier with mean pooling or of another model."""
+    """The configuration of the encoder, of a classifier of this project's own class or of another model."""
     encoder = config.get("encoder")
     is_wrapper = config.get("model_type") == MEAN_POOLING and isinstance(encoder, dict)
     return encoder if is_wrapper and encoder is not None else config

@@ -352,6 +352,10 @@ def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, preci
     limit_kernels()
     weights = dict(checkpoint.weights)
     model.upgrade_state_dict(weights)
+    # A head with other layers than the configuration states is replaced there, which training announces.
+    names = tuple(f"{HEADS}{name}." for name in model.classification_heads)
+    weights = {name: weight for name, weight in weights.items() if not name.startswith(names)}
+    weights |= {name: weight for name, weight in checkpoint.weights.items() if name.startswith(names)}
     load_weights(model, weights, checkpoint.path)
     if precision == INT8:
         del weights

@@ -15,7 +15,7 @@ from roberta_small.eval.__main__ import main as evaluation
 from roberta_small.eval.network import build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.__main__ import main as export
-from roberta_small.export.transformers.networks import read_source
+from roberta_small.export.transformers.networks import source_of
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.preprocess.sample import Writer
 from roberta_small.preprocess.tokenization.choice import locate
@@ -112,7 +112,10 @@ def test_sapiens(here, figures, chain, file):
     ids_BL = padded(rows_L, 1, 144)
     network = build_encoder(read_checkpoint(source / file), torch.device("cpu"), "fp32")
     with torch.inference_mode():
-        reference_BLV, found_BLV = stock.eval()(ids_BL)[0], read_source(source / file).model()(ids_BL)[0]
+        reference_BLV, found_BLV = (
+            stock.eval()(ids_BL)[0],
+            source_of(read_checkpoint(source / file)).model()(ids_BL)[0],
+        )
         reference_BLC, found_BLC = (one(ids_BL, features_only=True)[0] for one in (stock, network))
     real_BL = ids_BL != 1
     assert (found_BLV - reference_BLV)[real_BL].abs().max() < TOLERANCE

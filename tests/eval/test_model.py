@@ -78,6 +78,7 @@ UNUSABLE = {
     r"layers\.0\.fc1\.weight is \(3, 3\) ": lambda state: state["model"].__setitem__(
         "encoder.sentence_encoder.layers.0.fc1.weight", torch.zeros(3, 3)
     ),
+    r"head\.dense\.weight": lambda state: setattr(state["cfg"]["model"], "head", "linear"),
 }
 
 

@@ -6,7 +6,8 @@ from transformers import RobertaForSequenceClassification
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
-from roberta_small.export.transformers.networks import converted, read_source
+from roberta_small.eval.network import read_checkpoint
+from roberta_small.export.transformers.networks import converted, source_of
 from tests.support.exported_runs import (
     HEAD,
     PAD,
@@ -27,7 +28,7 @@ BEST, LABELS = "checkpoint_best.pt", Labels.single(["neg", "pos"])
 def test_logits_of_a_classifier_equal_stock_fairseqs(tmp_path, flags):
     data, run = train_classifier(tmp_path, *flags)
     dictionary = dictionary_of(data / "input0/dict.txt")
-    model = converted(read_source(run / BEST), LABELS)
+    model = converted(source_of(read_checkpoint(run / BEST)), LABELS)
     assert isinstance(model, RobertaForSequenceClassification)
     ids_BL = padded_ids(len(dictionary))
     with torch.no_grad():
@@ -44,7 +45,7 @@ def test_an_encoder_alone_keeps_its_embeddings_and_is_no_language_model(masked_l
     state = torch.load(masked_lm[1], weights_only=False)
     state["model"] = {name: w for name, w in state["model"].items() if "lm_head" not in name}
     torch.save(state, tmp_path / "encoder.pt")
-    source = read_source(tmp_path / "encoder.pt")
+    source = source_of(read_checkpoint(tmp_path / "encoder.pt"))
     found = source.model().state_dict()
     for name, weight in state["model"].items():
         assert torch.equal(found[name], weight), name
@@ -56,7 +57,7 @@ def test_dropout_and_positions_are_those_of_training(tmp_path):
     _, run = train_classifier(
         tmp_path, "--dropout", "0.3", "--attention-dropout", "0.2", "--pooler-dropout", "0.15"
     )
-    config = converted(read_source(run / BEST), LABELS).config
+    config = converted(source_of(read_checkpoint(run / BEST)), LABELS).config
     assert config.hidden_dropout_prob == 0.3
     assert config.attention_probs_dropout_prob == 0.2
     assert config.classifier_dropout == 0.15
@@ -66,6 +67,10 @@ def test_dropout_and_positions_are_those_of_training(tmp_path):
 
 def argument(name, value):
     return lambda state: setattr(state["cfg"]["model"], name, value)
+
+
+def without_dense_layer(state):
+    state["model"] = {name: w for name, w in state["model"].items() if f"{HEAD}.dense" not in name}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +83,8 @@ def argument(name, value):
         (argument("pooler_activation_fn", "relu"), "--pooler-activation-fn"),
         (argument("activation_fn", "gelu_fast"), "--activation-fn gelu_fast"),
         (argument("encoder_layers", 5), "layers"),
+        (argument("head", "linear"), "--head"),
+        (without_dense_layer, "--head"),
         (lambda state: state["model"].clear(), "token embeddings"),
         (lambda state: state["model"].update({"classification_heads.other.x": torch.ones(1)}), "2 .*other"),
     ],
@@ -87,6 +94,6 @@ def test_unsupported_and_inconsistent_checkpoints_are_errors(trained, tmp_path, 
     change(state)
     torch.save(state, path)
     with pytest.raises(UserError, match=fact) as error:
-        read_source(path)
+        source_of(read_checkpoint(path))
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)

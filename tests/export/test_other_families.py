@@ -17,7 +17,7 @@ from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.network import build_encoder, read_checkpoint
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.export.__main__ import main as export
-from roberta_small.export.transformers.networks import read_source
+from roberta_small.export.transformers.networks import source_of
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
 from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
@@ -64,7 +64,9 @@ def test_of_a_model_with_heads_for_another_task_the_encoder_is_used(tmp_path, fa
 
 def packed_model(checkpoint):
     """The plugin's own model with the packed encoder, and the content of the checkpoint."""
-    return build_encoder(read_checkpoint(checkpoint), torch.device("cpu"), "fp32"), read_source(checkpoint)
+    return build_encoder(read_checkpoint(checkpoint), torch.device("cpu"), "fp32"), source_of(
+        read_checkpoint(checkpoint)
+    )
 
 
 def assert_same_hidden_states(model, folder, checkpoint):

@@ -55,7 +55,7 @@ def read(path: Path, given: Path | None = None) -> Checkpoint:
     from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
 
     state = read_outline(path)
-    return Checkpoint(given or path, of_state(given or path, state), head_of(state))
+    return Checkpoint(given or path, of_state(given or path, state), head_of(state, given or path))
 
 
 @dataclass(frozen=True)

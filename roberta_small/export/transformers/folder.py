@@ -350,6 +350,10 @@ def _architecture(folder: Path) -> tuple[Family, str, Labels | None, PreTrainedC
     if (reason := families.refusal(found.to_dict())) is not None:  # of other names and default values
         raise UserError(f"{path}: {reason}")
     if encoder is not config:
+        known = {"pooling": ("mean", "first"), "pooler_activation": ("tanh", "relu", "gelu", "linear")}
+        for key, values in known.items():
+            if (given := config.get(key, values[0])) not in values:
+                raise UserError(f"{path}: {key} is {given!r}; use one of {', '.join(values)}")
         own = ("pooling", "pooler_activation", "pooler_dropout")
         of_head = head | {key: config[key] for key in own if key in config}
         family, found = own_class(family), MeanPoolingConfig(encoder=found.to_dict(), **of_head)

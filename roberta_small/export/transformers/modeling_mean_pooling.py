@@ -1,7 +1,7 @@
 """The classifier of this folder: a vector of an encoder's hidden states, a dense layer, and an output.
 
 Load it with `AutoModelForSequenceClassification.from_pretrained(FOLDER, trust_remote_code=True)`. It needs
-only Transformers, whose own classifiers use the first token instead of the mean, and other activations.
+only Transformers, whose own classifiers use the first token, and one activation.
 
 B texts, L tokens, C width, K classes.
 """

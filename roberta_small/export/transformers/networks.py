@@ -9,7 +9,6 @@ V vocabulary entries with `<mask>`, C embedding width, T token types, K classes,
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +38,7 @@ from roberta_small.common.families import (
     Family,
 )
 from roberta_small.common.label_kinds import SCALING, Labels
-from roberta_small.eval.network import HEADS, Checkpoint, head_weight, read_checkpoint
+from roberta_small.eval.network import HEADS, Checkpoint, head_weight
 from roberta_small.export.transformers.modeling_mean_pooling import (
     MeanPoolingConfig,
     MeanPoolingForSequenceClassification,
@@ -47,7 +46,7 @@ from roberta_small.export.transformers.modeling_mean_pooling import (
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name
 from roberta_small.fairseq_plugin.checkpoints.initialization import missing_weights
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
-from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall, heads_in
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS
 
 Special = tuple[int, int]
@@ -84,12 +83,12 @@ class Source:
     @property
     def needs_own_class(self) -> bool:
         """Whether it is a classifier of the mean of all tokens or with a linear head."""
-        return self.head is not None and (self.arguments.pooling == "mean" or self.has_linear_head)
+        return self.has_linear_head or (self.head is not None and self.arguments.pooling == "mean")
 
     @property
     def has_linear_head(self) -> bool:
         """Whether its classification head has no dense layer."""
-        return f"{HEADS}{self.head}.dense.weight" not in self.weights
+        return self.head is not None and f"{HEADS}{self.head}.dense.weight" not in self.weights
 
     @property
     def vocabulary(self) -> int:
@@ -104,17 +103,12 @@ class Source:
         return model.eval()
 
 
-def read_source(path: str | os.PathLike[str]) -> Source:
-    """Read the checkpoint of a masked language model or a sentence classifier.
-
-    Raises `UserError` if the file is not a checkpoint (see `load_checkpoint`), if the architecture is not a
-    RoBERTa or not supported by Transformers, and if the weights do not match the stored arguments.
-    """
-    return source_of(read_checkpoint(Path(path)))
-
-
 def source_of(checkpoint: Checkpoint) -> Source:
-    """The content of a checkpoint as that of a RoBERTa; errors as for `read_source`."""
+    """The content of the checkpoint of a masked language model or a sentence classifier.
+
+    Raises `UserError` if the architecture is not a RoBERTa or not supported by Transformers, and if the
+    weights do not match the stored arguments.
+    """
     path, weights = checkpoint.path, dict(checkpoint.weights)
     if (name := arch_name(checkpoint.arguments)) not in ARCHITECTURES:
         raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
@@ -134,6 +128,8 @@ def source_of(checkpoint: Checkpoint) -> Source:
     try:
         classes = None if head is None else len(weights[head_weight(head)])
         model = model_of(checkpoint.arguments, checkpoint.vocabulary, head, classes)
+        if set(heads_in(weights)) != set(heads_in(model.state_dict())):  # which would be replaced
+            raise KeyError("the classification head has other layers: --head")
         model.upgrade_state_dict(weights)
         has_lm_head = any(name.startswith(LM_HEAD) for name in weights)
         weights |= missing_weights(weights, model, LM_HEAD)
@@ -208,7 +204,7 @@ def converted(
             encoder=config.to_dict(),
             pooling=source.arguments.pooling,
             pooler_activation="linear" if source.has_linear_head else source.arguments.pooler_activation_fn,
-            pooler_dropout=source.arguments.pooler_dropout,
+            pooler_dropout=0.0 if source.has_linear_head else source.arguments.pooler_dropout,
             auto_map={name: f"{module}.{kind.__name__}" for name, kind in auto.items()},
             **described,
         )

@@ -235,10 +235,9 @@ def _quality(origin: Model) -> list[str]:
         arrays = predictions.to_arrays(found)
         test_set = scored(arrays.labels, arrays.targets, arrays.outputs)
         ones = np.ones((1, test_set.count))
-        values = {
-            name: float(metric.measure(test_set, ones)[0])
-            for name, metric in metrics_of(test_set.kind).items()
-        }
+        metrics = metrics_of(test_set.kind)
+        names = ["accuracy"] if test_set.kind == SINGLE_LABEL else list(metrics)
+        values = {name: float(metrics[name].measure(test_set, ones)[0]) for name in names}
         listed = ", ".join(f"{label(name)} {number(value, name)}" for name, value in values.items())
         if test_set.kind == SINGLE_LABEL:
             lines.append(f"accuracy on {split}: {values['accuracy']:.2f} % of {len(found):,} sentences")

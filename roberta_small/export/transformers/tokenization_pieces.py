@@ -60,12 +60,20 @@ class PieceTokenizer(BartphoTokenizer):
             raise NotImplementedError("return_offsets_mapping: a tokenizer in Python has no offsets")
         return super()._encode_plus(*args, **kwargs)
 
-    def prepare_for_model(  # type: ignore[override]  # the base class names its options
+    def prepare_for_model(  # type: ignore[override]  # arguments of the base class that nobody passes here
         self,
         ids: list[int],
         pair_ids: list[int] | None = None,
         add_special_tokens: bool = True,
-        **options: Any,
+        padding: Any = False,
+        truncation: Any = False,
+        max_length: int | None = None,
+        stride: int = 0,
+        return_tensors: Any = None,
+        return_overflowing_tokens: bool = False,
+        return_special_tokens_mask: bool = False,
+        prepend_batch_axis: bool = False,
+        **kwargs: Any,
     ) -> BatchEncoding:
         """As in the base class, but truncate as training did.
 
@@ -74,30 +82,50 @@ class PieceTokenizer(BartphoTokenizer):
         Raises `ValueError` for the overflowing tokens of a truncated pair: the base class has them neither.
         """
         row = self.build_inputs_with_special_tokens(ids, pair_ids)
-        longest = self.model_max_length if options.get("max_length") is None else options["max_length"]
-        wanted = options.get("truncation", False) not in (False, None, "do_not_truncate")
+        longest = self.model_max_length if max_length is None else max_length
+        wanted = truncation not in (False, None, "do_not_truncate")
         if not (wanted and add_special_tokens and len(row) > longest):
-            return super().prepare_for_model(ids, pair_ids, add_special_tokens, **options)
-        options["truncation"] = False
-        overflowing, stride = options.pop("return_overflowing_tokens", False), options.pop("stride", 0)
+            return super().prepare_for_model(
+                ids,
+                pair_ids,
+                add_special_tokens,
+                padding,
+                truncation,
+                max_length,
+                stride=stride,
+                return_tensors=return_tensors,
+                return_overflowing_tokens=return_overflowing_tokens,
+                return_special_tokens_mask=return_special_tokens_mask,
+                prepend_batch_axis=prepend_batch_axis,
+                **kwargs,
+            )
         if pair_ids is not None:
-            if overflowing:
+            if return_overflowing_tokens:
                 raise ValueError("return_overflowing_tokens: not supported for truncated pairs of sentences")
             special_tokens = len(row) - len(ids) - len(pair_ids)
             first, second = kept_lengths(len(ids), len(pair_ids), max(0, longest - special_tokens))
-            return super().prepare_for_model(ids[:first], pair_ids[:second], **options)
-        tensors, batch = options.pop("return_tensors", None), options.pop("prepend_batch_axis", False)
-        wants_mask = options.pop("return_special_tokens_mask", False)
+            return super().prepare_for_model(
+                ids[:first],
+                pair_ids[:second],
+                add_special_tokens,
+                padding,
+                False,
+                max_length,
+                return_tensors=return_tensors,
+                return_special_tokens_mask=return_special_tokens_mask,
+                prepend_batch_axis=prepend_batch_axis,
+                **kwargs,
+            )
         special = self.get_special_tokens_mask(ids, pair_ids)[:longest]
         removed = len(row) - longest
         row = row[:longest]
         if self.keep_eos:
             row[-1], special[-1] = self.eos_token_id, 1
-        encoded = dict(super().prepare_for_model(row, None, False, **options))
-        if wants_mask:
+        encoded = dict(super().prepare_for_model(row, None, False, padding, False, max_length, **kwargs))
+        if return_special_tokens_mask:
             encoded["special_tokens_mask"] = special + [1] * (len(encoded["input_ids"]) - len(special))
-        if overflowing and not tensors:
+        if return_overflowing_tokens and not return_tensors:
             kept = special.count(0)
             encoded["overflowing_tokens"] = ids[max(0, kept - stride) :]
             encoded["num_truncated_tokens"] = removed
-        return BatchEncoding(encoded, tensor_type=tensors, prepend_batch_axis=batch)
+        return BatchEncoding(encoded, tensor_type=return_tensors, prepend_batch_axis=prepend_batch_axis)

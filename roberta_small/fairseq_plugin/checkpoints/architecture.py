@@ -223,7 +223,7 @@ def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:
     return KINDS[MULTI_LABEL if settings.get("multi_label") else SINGLE_LABEL]
 
 
-def scaling_of_state(state: Mapping[str, Any], where: object = "checkpoint") -> Scaling:
+def scaling_of_state(state: Mapping[str, Any], where: object) -> Scaling:
     """The scaling of the numeric labels that a checkpoint was trained on; stock fairseq does not scale them.
 
     Raises `UserError` with `where` if it is malformed.
@@ -232,14 +232,17 @@ def scaling_of_state(state: Mapping[str, Any], where: object = "checkpoint") -> 
     return Scaling.from_record(record[SCALING], where) if SCALING in record else Scaling()
 
 
-def head_of(state: Mapping[str, Any]) -> Head | None:
-    """The classification head of a checkpoint in fairseq's format; None if it has none."""
+def head_of(state: Mapping[str, Any], where: object) -> Head | None:
+    """The classification head of a checkpoint in fairseq's format; None if it has none.
+
+    Raises `UserError` with `where` if its scaling is malformed.
+    """
     for name, weight in state["model"].items():
         parts = name.split(".")
         if parts[0] == "classification_heads" and parts[2:] == ["out_proj", "weight"]:
             names, kind = task_record(state).get("class_names"), kind_of_settings(task_settings(state)).name
             names = None if names is None else tuple(names)
-            return Head(parts[1], len(weight), names, kind, scaling_of_state(state))
+            return Head(parts[1], len(weight), names, kind, scaling_of_state(state, where))
     return None
 
 

@@ -60,7 +60,7 @@ def checking_initial_checkpoint(original: Callable[..., Any], cfg: Any, trainer:
     state = check(cfg, trainer)
     flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
+        stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state, name))
         if state is not None and name is not None and not keeps_optimizer(cfg, flag):
             # fairseq would look up criterion, task, optimizer and schedule of the old run, which may belong
             # to another program. It gets the weights alone.
@@ -123,6 +123,16 @@ def require_fit(
     check_keys(path, state["model"], model)
 
 
+def load_initial(model: BaseFairseqModel, task: Any, path: Path) -> None:
+    """Give a model the weights that fairseq-train would start from; raises `UserError` as `require_fit`."""
+    state = load_checkpoint(path, optimizer=False)
+    require_fit("initial checkpoint", path, state, model, task)
+    weights = dict(state["model"])
+    model.upgrade_state_dict(weights)
+    with fitted_head(model, task, state, path):
+        model.load_state_dict(weights | missing_weights(weights, model, OPTIONAL))
+
+
 def keeps_optimizer(cfg: Any, flag: str) -> bool:
     """Whether the run continues with the optimizer of the checkpoint, and so with the rest of its state."""
     return flag != "--finetune-from-model" and not cfg.reset_optimizer
@@ -145,9 +155,11 @@ def missing_weights(
 
 
 @contextlib.contextmanager
-def fitted_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None) -> Iterator[None]:
-    """A context in which the head of the checkpoint `state` gets the labels of the data (`fit_head`)."""
-    theirs = None if state is None or not isinstance(task, SentenceClassificationTask) else head_of(state)
+def fitted_head(
+    model: BaseFairseqModel, task: Any, state: dict[str, Any] | None, path: object
+) -> Iterator[None]:
+    """A context in which the head of a checkpoint of `path` gets the labels of the data (`fit_head`)."""
+    theirs = head_of(state, path) if state and isinstance(task, SentenceClassificationTask) else None
     if state is None or theirs is None:
         yield
         return
@@ -307,6 +319,13 @@ def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) 
         logger.info("%s has no classification head: the new one starts from random weights", path)
     weights = dict(weights)
     model.upgrade_state_dict(weights)
+    for key in expected:
+        rows = len(weights[key]) if key.endswith(".embed_tokens.weight") and key in weights else 0
+        if rows and rows != len(expected[key]):
+            raise UserError(
+                f"{path}: vocabulary of {rows:,}, but the dictionary of the data has {len(expected[key]):,} "
+                "entries, <mask> included; prepare the data with the checkpoint's dictionary"
+            )
     differences = [
         f"{key} is {tuple(weights[key].shape)} in the file and {tuple(expected[key].shape)} in the model"
         for key in expected

@@ -10,7 +10,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.network import Network, build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
-from roberta_small.export.transformers.networks import converted, read_source
+from roberta_small.export.transformers.networks import converted, source_of
 from tests.support.training import CLASSIFIER, build_trainer, make_old, save, started
 
 HEADS = "classification_heads"
@@ -120,7 +120,10 @@ def test_predictions_hidden_states_and_the_export_are_those_of_a_registered_arch
     networks = [build_encoder(content, torch.device("cpu"), "fp32") for content in (wanted, found)]
     with torch.no_grad():
         torch.testing.assert_close(*(network(ids_BL, features_only=True)[0] for network in networks))
-        models = [converted(read_source(path), Labels.single("ab")) for path in (checkpoint, unregistered)]
+        models = [
+            converted(source_of(read_checkpoint(path)), Labels.single("ab"))
+            for path in (checkpoint, unregistered)
+        ]
         torch.testing.assert_close(*(model.eval()(ids_BL).logits for model in models))
 
 
@@ -140,6 +143,6 @@ def test_another_network_than_a_roberta_is_still_refused(trained, unregistered):
     state["model"] = {key.replace("sentence_encoder", "layers"): w for key, w in state["model"].items()}
     torch.save(state, unregistered)
     with pytest.raises(UserError, match="protein_roberta"):
-        read_source(unregistered)
+        source_of(read_checkpoint(unregistered))
     with pytest.raises(UserError, match="protein_roberta"):
         read_checkpoint(unregistered).model_class()

@@ -130,7 +130,7 @@ def test_the_flags_of_the_error_message_load_the_checkpoint(data, tmp_path, chec
 def test_a_checkpoint_with_another_vocabulary_is_an_error(tmp_path, checkpoint):
     data = write_data(tmp_path / "other")
     write_dictionary(data / "input0/dict.txt", [f"piece{i}" for i in range(41)])
-    with pytest.raises(UserError, match=r"embed_tokens\.weight is \(45, 16\) in the file and \(46, 16\)"):
+    with pytest.raises(UserError, match=r"model\.pt: vocabulary of 45, .* 46 "):
         start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
 
 

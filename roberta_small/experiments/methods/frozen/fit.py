@@ -49,8 +49,8 @@ from roberta_small.experiments.methods import MODEL, linear
 from roberta_small.experiments.methods.linear import Linear
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.experiments.recipe.fairseq_flags import configuration
-from roberta_small.fairseq_plugin.checkpoints.initialization import OPTIONAL, missing_weights, require_fit
-from roberta_small.fairseq_plugin.checkpoints.loading import bare_state, load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.initialization import load_initial
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.tasks.datasets import load_numbers
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
@@ -95,14 +95,8 @@ class Encoder:
         """The classifier in evaluation mode, with a new head."""
         limit_kernels()
         set_torch_seed(1)  # of weights that the checkpoint lacks, which the classifier does not use
-        state, model = (
-            load_checkpoint(self.checkpoint, optimizer=False),
-            self.task.build_model(self.cfg.model),
-        )
-        require_fit("--inits", self.checkpoint, state, model, self.task)
-        weights = dict(state["model"])
-        model.upgrade_state_dict(weights)
-        model.load_state_dict(weights | missing_weights(weights, model, OPTIONAL))
+        model = self.task.build_model(self.cfg.model)
+        load_initial(model, self.task, self.checkpoint)
         model.args.precision = BF16 if self.precision == BF16 else FP32
         return model.to(self.device).eval()
 

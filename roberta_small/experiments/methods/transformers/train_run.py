@@ -50,13 +50,8 @@ from roberta_small.experiments.methods.transformers.trainer import (
     peak_memory_bytes,
 )
 from roberta_small.export.transformers.networks import Source, converted, special_ids, to_fairseq
-from roberta_small.fairseq_plugin.checkpoints.initialization import (
-    OPTIONAL,
-    fitted_head,
-    missing_weights,
-    require_fit,
-)
-from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state, load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.initialization import load_initial
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
@@ -136,12 +131,7 @@ def initial_model(
     utils.set_torch_seed(seed)  # as fairseq_cli/train.py does before it builds the model
     ours = task.build_model(cfg.model)
     if checkpoint is not None:
-        state = load_checkpoint(checkpoint, optimizer=False)
-        require_fit("--inits", checkpoint, state, ours, task)
-        weights = dict(state["model"])
-        ours.upgrade_state_dict(weights)
-        with fitted_head(ours, task, state):
-            ours.load_state_dict(weights | missing_weights(weights, ours, OPTIONAL))
+        load_initial(ours, task, checkpoint)
     logger.info("initialisation: %s", "random weights" if checkpoint is None else f"weights of {checkpoint}")
     path, head = checkpoint or Path(cfg.task.data), task.cfg.classification_head_name
     source = Source(path, cfg.model, dict(ours.state_dict()), head)

@@ -16,7 +16,7 @@ from transformers import RobertaForSequenceClassification, TrainerState, Trainin
 from roberta_small.common import predictions
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.label_kinds import Labels
-from roberta_small.experiments.methods.transformers.method import last_checkpoint
+from roberta_small.experiments.methods.transformers import last_checkpoint
 from roberta_small.experiments.methods.transformers.train_run import initial_model
 from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
