@@ -203,7 +203,10 @@ def paired(a: Values, b: Values) -> Difference:
 
 
 def unpaired(a: Values, b: Values) -> Difference:
-    """Welch's t test, the Mann-Whitney rank-sum test and the permutation test of the group labels."""
+    """Welch's t test, the Mann-Whitney rank-sum test and the permutation test of the group labels.
+
+    With fewer than two runs in a group, only the difference is computed.
+    """
     from scipy.stats import mannwhitneyu, permutation_test
 
     (a, b), unit = in_whole_units(a, b)

@@ -231,10 +231,11 @@ def write_figures(
 
     with paper(width):
         for name, figure in figures:
-            for line in figure.findobj(Line2D) if width else ():
-                line.set_markersize(PAPER_LINES * line.get_markersize())
-                line.set_linewidth(PAPER_LINES * line.get_linewidth())
-            for lines in figure.findobj(LineCollection) if width else ():
-                lines.set_linewidth((PAPER_LINES * np.asarray(lines.get_linewidth())).tolist())
+            if width:
+                for line in figure.findobj(Line2D):
+                    line.set_markersize(PAPER_LINES * line.get_markersize())
+                    line.set_linewidth(PAPER_LINES * line.get_linewidth())
+                for lines in figure.findobj(LineCollection):
+                    lines.set_linewidth((PAPER_LINES * np.asarray(lines.get_linewidth())).tolist())
             for fmt in formats:
                 yield save_figure(figure, folder, name, fmt)

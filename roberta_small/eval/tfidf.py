@@ -86,6 +86,10 @@ class Tfidf:
         """Whether it classifies sentence pairs."""
         return self.weights.shape[1] > len(self.ngrams)
 
+    @cached_property
+    def _shortest(self) -> NDArray[np.bool_]:
+        return shortest(self.ngrams)
+
     def write(self, path: Path) -> None:
         """Write the file, atomically."""
         arrays: dict[str, Any] = {
@@ -132,7 +136,7 @@ class Tfidf:
         """The logits (N, K) of rows of ids of `WordNgrams`, of which each sentence ends in `</s>`."""
         sentences = [np.split(row, np.flatnonzero(row == EOS) + 1) for row in rows]
         parts = [self._features([row[i] for row in sentences]) for i in range(1 + self.pairs)]
-        scores_NK = joined(parts, self.ngrams) @ self.weights.T + self.bias
+        scores_NK = joined(parts, self._shortest) @ self.weights.T + self.bias
         if scores_NK.shape[1] == 1 and self.meaning.kind.exclusive:
             scores_NK = np.hstack([np.zeros_like(scores_NK), scores_NK])
         return scores_NK
@@ -153,7 +157,13 @@ class Tfidf:
         return features_NV.multiply(1 / np.maximum(norms_N1, LEAST)).tocsr()
 
 
-def joined(parts: Sequence[csr_matrix], ngrams: Sequence[str]) -> csr_matrix:
+def shortest(ngrams: Sequence[str]) -> NDArray[np.bool_]:
+    """(V,), whether no n-gram has fewer words."""
+    words_V = np.array([ngram.count(" ") for ngram in ngrams])
+    return words_V == words_V.min()
+
+
+def joined(parts: Sequence[csr_matrix], shortest_V: NDArray[np.bool_]) -> csr_matrix:
     """The features of N examples from those of their texts, (N, V) of unit length.
 
     Those of a single text are its own; of a pair (N, 2V + 1): both, and `SIMILARITY` times the cosine
@@ -163,8 +173,7 @@ def joined(parts: Sequence[csr_matrix], ngrams: Sequence[str]) -> csr_matrix:
 
     if len(parts) == 1:
         return parts[0]
-    words_V = np.array([ngram.count(" ") for ngram in ngrams])
-    first_NW, second_NW = (part[:, words_V == words_V.min()] for part in parts)
+    first_NW, second_NW = (part[:, shortest_V] for part in parts)
     products_N, *norms = (
         np.asarray(one.multiply(other).sum(axis=1)).ravel()
         for one, other in ((first_NW, second_NW), (first_NW, first_NW), (second_NW, second_NW))
@@ -226,14 +235,14 @@ class TfidfModel(Model):
     def examples(self, split: str, data: OptionalPath = None) -> Examples:
         """The texts of a split of `data`, by default the training data; `UserError` if they do not fit."""
         folder = self.data if data is None else DataFolder.given(data)
-        columns, text_path = folder.columns(split), next(iter(folder.texts(split)[0]))
+        columns, paths = folder.columns(split), folder.texts(split)
         kinds = ("single texts", "sentence pairs")
         if len(columns) != 1 + self.pairs:
             raise UserError(f"{folder.path}: {kinds[not self.pairs]}; the run has {kinds[self.pairs]}")
-        path = text_path.with_suffix(".label")
+        path = next(iter(paths[0])).with_suffix(".label")
         lines = label_lines(str(path), self.labels.kind)
-        for column in columns:
-            check_line_counts(str(text_path), len(column), str(path), len(lines))
+        for column, own in zip(columns, paths, strict=True):
+            check_line_counts(str(next(iter(own))), len(column), str(path), len(lines))
         targets = label_targets(lines, self.labels, path)
         return Examples(self.text_input.encode(examples_of(columns)).rows, targets, self.classes)
 

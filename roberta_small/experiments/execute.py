@@ -76,17 +76,27 @@ def planned(method: Method, sweep: Sweep) -> list[Planned]:
     return found
 
 
-def dry_run(method: Method, sweep: Sweep) -> None:
-    """Print the plan and the commands without starting a run."""
-    states = planned(method, sweep)
-    machine = _machine(sweep)
-    commands = [
+def dry_run(method: Method, sweep: Sweep, before: tuple[Method, Sweep] | None = None) -> None:
+    """Print the plan and the commands, those of `before` first, without starting a run."""
+    states, machine = planned(method, sweep), _machine(sweep)
+    report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
+    first = [] if before is None or not _needs_fits(states) else _commands(*before, planned(*before), machine)
+    report.commands([*first, *_commands(method, sweep, states, machine)], machine)
+
+
+def _commands(
+    method: Method, sweep: Sweep, states: Sequence[Planned], machine: Machine
+) -> list[tuple[Run, Command]]:
+    return [
         (state.run, method.command(sweep, training, resume=state.state is State.RESUME, cpu=machine.cpu))
         for training, state in zip(sweep.trainings, states, strict=True)
         if state.to_train
     ]
-    report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
-    report.commands(commands, machine)
+
+
+def _needs_fits(states: Sequence[Planned]) -> bool:
+    """Whether a run may start anew; one that resumes has its own weights."""
+    return any(state.state in (State.NEW, State.ELSEWHERE) for state in states)
 
 
 def execute(
@@ -95,9 +105,12 @@ def execute(
     *,
     first: int = 0,
     max_runs: int | None = None,
+    before: tuple[Method, Sweep] | None = None,
     baselines: Sequence[tuple[Method, Sweep]] = (),
 ) -> tuple[int, int]:
     """Train the runs that are not finished and print the summary; `baselines` are fitted first.
+
+    `before` are the runs whose checkpoints new runs start from.
 
     With `max_runs`, trains at most so many, beginning with the run at the position `first`. Returns the exit
     code, 1 if a run failed, and the number of runs that were trained. Raises `UserError` before the first run
@@ -106,19 +119,21 @@ def execute(
     machine = _machine(sweep)
     states = planned(method, sweep)
     report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
-    before = []
+    fits = []
+    if before is not None and _needs_fits(states):
+        fits.append((*before, planned(*before)))
     for trainer, baseline in baselines:
         try:
-            before.append((trainer, baseline, planned(trainer, baseline)))
+            fits.append((trainer, baseline, planned(trainer, baseline)))
         except UserError as error:  # the folder has the baseline of other data
             print(f"baseline {baseline.trainings[0].run.arm}: left out ({error})")
-    for trainer, baseline, found in before:
+    for trainer, baseline, found in fits:
         print(f"baseline {found[0].run.arm}:", flush=True)
-        # A run that fails is reported and stops nothing.
+        # A run that fails is reported and stops nothing but the runs that start from it.
         Launcher(trainer, baseline, _machine(baseline)).run(found)
         if all(state.state is State.FINISHED for state in found):
             print("finished (skipped)", flush=True)
-    if before:
+    if fits:
         print(flush=True)
     for training, state in zip(sweep.trainings, states, strict=True):
         if state.state is State.FINISHED:
@@ -132,8 +147,8 @@ def execute(
 
 def _machine(sweep: Sweep) -> Machine:
     settings: Settings = sweep.settings
-    paths = {training.run.checkpoint for training in sweep.trainings} - {None}
-    largest = max((path.stat().st_size for path in paths if path is not None), default=0)
+    paths = {training.run.checkpoint for training in sweep.trainings}
+    largest = max((path.stat().st_size for path in paths if path is not None and path.exists()), default=0)
     return provenance.machine(
         settings.device, settings.jobs, len(sweep.trainings), settings.processes, largest
     )
@@ -254,6 +269,9 @@ class Launcher:
             progress = read_log(run.folder / LOG, training.recipe)
             self.outcomes[run] = Outcome(run, progress, None, "it failed in another process")
             return False
+        if now.state is State.NEW and run.checkpoint is not None and not run.checkpoint.exists():
+            reason = f"{run.checkpoint}: not written, because its run has failed (see above)"
+            return self._failed(run, now.progress, UserError(reason))
         command, content = self._record(training, now)
         try:
             self._method.begin(self._sweep, training)

@@ -48,6 +48,8 @@ class Training:
     other labels than one class per text also `label_kind`, which follows from the data."""
     added: tuple[str, ...] = ()
     """Flags of the recipe that are those of the initial checkpoint's architecture."""
+    fits_head: bool = False
+    """Whether its head is linear and fitted to the vectors of an encoder without a head, before it starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +141,7 @@ def classifiers(
         by_start[start] = [(arm, completed(one)) for arm, one in variants]
     fitted = by_start.get(recipes.PRETRAINED, next(iter(by_start.values())))
     fits = [architecture.Fit() for _ in fitted]
+    read: dict[str, architecture.Checkpoint | None] = {}
     if fit and recipes.PRETRAINED in by_start:
         places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
         read = {
@@ -151,6 +154,10 @@ def classifiers(
             for _, one in fitted
         ]
     fingerprint = inputs.fingerprint_data(data, files)
+    uses_soft = plugin and recipe.value("--criterion") == CRITERION
+    headless = {init for init, one in read.items() if one is not None and one.head is None}
+    if find_soft_labels(data, "train") is not None:
+        headless = set()  # a fit needs one label for each text
     trainings = []
     for number, init in product(range(len(fits)), initial):
         arm, one = by_start[starts[init]][number]
@@ -162,10 +169,10 @@ def classifiers(
         identity |= {} if kind.exclusive else {KIND: kind.name}
         for seed in settings.seeds:
             run = run_below(settings.out, arm, init, seed, paths[init])
-            trainings.append(Training(run, own, flags, identity, tuple(added)))
+            fits_head = own.flags.get(architecture.HEAD) == architecture.LINEAR and init in headless
+            trainings.append(Training(run, own, flags, identity, tuple(added), fits_head))
     majorities = inputs.majorities(data, recipe.valid_subsets, classes, recipe.metric)
     notes += tuple(f"{init}: {found.note}" for init, found in initial.items() if found and found.note)
-    uses_soft = plugin and recipe.value("--criterion") == CRITERION
     of_fits = [(note, arm) for (arm, _), one in zip(fitted, fits, strict=True) for note in one.notes]
     return Sweep(
         settings=settings,

@@ -15,11 +15,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from roberta_small.common.cli import PREFIX, SettingsParser, load_extensions
 from roberta_small.common.errors import UserError, count, message_of
 from roberta_small.common.files import shown_path
-from roberta_small.common.run import State, is_named, split_named
+from roberta_small.common.run import BEST_CHECKPOINT, State, is_named, split_named
 from roberta_small.experiments import methods, slurm
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.prepare import Source
@@ -27,7 +28,7 @@ from roberta_small.experiments.methods import Method
 from roberta_small.experiments.methods.fairseq import Fairseq
 from roberta_small.experiments.recipe import recipe
 from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE, Settings, SweepSettings
-from roberta_small.experiments.sweep import Sweep
+from roberta_small.experiments.sweep import Sweep, Training
 
 OTHER_NAMES = {
     "--num-train-epochs": "--epochs",
@@ -38,6 +39,8 @@ OTHER_NAMES = {
 """What other programs call hyperparameters -> the options here."""
 NGRAMS = "ngrams"
 """The recipe of the classifier of token n-grams, a baseline, and the name of its runs."""
+Fits = tuple[Method, Sweep]
+"""Runs that come before those of a sweep, and their method."""
 
 
 def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
@@ -111,14 +114,14 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
     by_name = data_sets(options)
     if len(by_name) > 1:
         print(f"{count(len(by_name), 'data set')}: all are checked before the first run", flush=True)
-    settings, sweeps, extra = {}, {}, {}
+    settings, sweeps, before, extra = {}, {}, {}, {}
     for name, own in by_name.items():
         with _naming(name):
             settings[name] = method.settings(own)
     for name, values in settings.items():
         with _naming(name):
-            sweep = method.sweep(values, method.prepare(values))
-            extra[name], notes = _baselines(method, sweep)
+            sweep, before[name] = _from_fitted_heads(method.sweep(values, method.prepare(values)))
+            extra[name], notes = _baselines(method, sweep, fitted=before[name] is not None)
             sweeps[name] = replace(sweep, notes=(*sweep.notes, *notes))
     (first, sweep), *others = sweeps.items()
     for name, other in others:
@@ -135,13 +138,37 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
 
         for name, sweep in sweeps.items():
             _print_heading(name, sweep)
-            execute.dry_run(method, sweep)
+            execute.dry_run(method, sweep, before[name])
         return 0
-    return _execute(method, sweeps, extra, Path(options.out))
+    return _execute(method, sweeps, before, extra, Path(options.out))
 
 
-def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]], list[str]]:
-    """The baselines, if the settings ask for them, and lines for the plan."""
+def _from_fitted_heads(sweep: Sweep) -> tuple[Sweep, Fits | None]:
+    """The sweep, with the checkpoints of fitted heads (`Training.fits_head`), and the runs that fit these."""
+    from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
+    from roberta_small.experiments.methods.frozen.method import VECTORS, FrozenSettings
+
+    settings = sweep.settings
+    inits = {one.run.init: sweep.inits[one.run.init] for one in sweep.trainings if one.fits_head}
+    if not inits or isinstance(settings, FrozenSettings):
+        return sweep, None
+    alone = replace(settings, source=Source(str(sweep.data)), given=inits)
+    fits = FROZEN.sweep(FROZEN.of_sweep(alone), sweep.data)
+
+    def key(training: Training) -> tuple[Any, ...]:
+        return training.run.init, *(training.recipe.flags.get(flag) for flag in VECTORS)
+
+    found = {key(training): training.run.folder / BEST_CHECKPOINT for training in fits.trainings}
+    trainings = tuple(
+        replace(one, run=replace(one.run, checkpoint=found[key(one)])) if one.fits_head else one
+        for one in sweep.trainings
+    )
+    note = f"{', '.join(inits)}: fine-tuning starts from the linear classifier of {FROZEN.name}, fitted first"
+    return replace(sweep, trainings=trainings, notes=(*sweep.notes, note)), (FROZEN, fits)
+
+
+def _baselines(method: Method, sweep: Sweep, *, fitted: bool) -> tuple[list[Fits], list[str]]:
+    """The baselines, if the settings ask for them, and lines for the plan; not frozen if it is `fitted`."""
     settings = sweep.settings
     if not isinstance(settings, SweepSettings) or not settings.baselines:
         return [], []
@@ -154,10 +181,10 @@ def _baselines(method: Method, sweep: Sweep) -> tuple[list[tuple[Method, Sweep]]
     folder = Source(str(sweep.data))
     tfidf = TfidfSettings(out=settings.out, device="cpu", source=folder, text=None, features=Features())
     fits: list[tuple[Method, Settings]] = [(TFIDF, tfidf)]
-    if (pretrained := settings.given.get("pretrained")) is not None:
+    if (pretrained := settings.given.get("pretrained")) is not None and not fitted:
         alone = replace(settings, source=folder, given={"pretrained": pretrained})
         fits.append((FROZEN, FROZEN.of_sweep(alone)))
-    found: list[tuple[Method, Sweep]] = []
+    found: list[Fits] = []
     notes = []
     for one, given in fits:
         try:
@@ -233,10 +260,11 @@ def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
 def _execute(
     method: Method,
     sweeps: Mapping[str, Sweep],
-    extra: Mapping[str, Sequence[tuple[Method, Sweep]]],
+    before: Mapping[str, Fits | None],
+    extra: Mapping[str, Sequence[Fits]],
     out: Path,
 ) -> int:
-    """Train the data sets, each after its baselines (`extra`); one that fails does not stop the others."""
+    """Train the data sets, each after its fits and baselines; one that fails does not stop the others."""
     from roberta_small.experiments import execute, report
 
     limit = next(iter(sweeps.values())).settings.max_runs
@@ -255,7 +283,12 @@ def _execute(
         _print_heading(name, sweep)
         try:
             code, started = execute.execute(
-                method, sweep, first=0 if index else first, max_runs=limit, baselines=extra[name]
+                method,
+                sweep,
+                first=0 if index else first,
+                max_runs=limit,
+                before=before[name],
+                baselines=extra[name],
             )
         except Exception as error:
             message = message_of(error)

@@ -18,6 +18,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +62,18 @@ def duplicates(keys: Mapping[str, Sequence[str]]) -> dict[str, dict[str, list[in
 
 def conflicts(splits: Mapping[str, Sequence[Row]]) -> list[dict[str, dict[str, str]]]:
     """Texts (exact duplicates) with more than one label, each as {split: {line index: label}}."""
+    known: dict[str, str] = {}
+    texts = {
+        text
+        for row in chain(*splits.values())
+        if known.setdefault(text := row.text.strip(), row.label) != row.label
+    }
     groups: dict[str, dict[str, dict[str, str]]] = {}
-    labels: dict[str, set[str]] = {}
-    for name, rows in splits.items():
+    for name, rows in splits.items() if texts else ():
         for index, row in enumerate(rows):
-            text = row.text.strip()
-            groups.setdefault(text, {}).setdefault(name, {})[str(index)] = row.label
-            labels.setdefault(text, set()).add(row.label)
-    return [places for text, places in groups.items() if len(labels[text]) > 1]
+            if (text := row.text.strip()) in texts:
+                groups.setdefault(text, {}).setdefault(name, {})[str(index)] = row.label
+    return list(groups.values())
 
 
 def token_statistics(

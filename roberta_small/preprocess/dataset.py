@@ -155,7 +155,7 @@ def _doubts(examples: Examples) -> list[str]:
         if absent := sorted(classes["train"] - classes[name]):
             lines.append(f"{name} has no example of {quoted(absent)}")
     found = audit.duplicates({name: [row.key for row in rows] for name, rows in splits.items()})
-    alone = found
+    alone: dict[str, dict[str, list[int]]] = {}
     if paired := any(row.record.pair for row in splits["train"]):
         halves = {
             name: [*(row.record.text for row in rows), *(row.record.pair for row in rows if row.record.pair)]

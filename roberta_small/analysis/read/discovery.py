@@ -227,7 +227,7 @@ def readable() -> Iterator[None]:
 
 
 def export_name(name: str) -> tuple[str, str]:
-    """Run and tag in the file name of a TensorBoard export."""
+    """Run and tag in the file name of a TensorBoard export, which matches `EXPORT`."""
     match = EXPORT.fullmatch(name)
     assert match is not None
     return match["run"], match["tag"]

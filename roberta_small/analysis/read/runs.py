@@ -147,11 +147,12 @@ def describe(runs: Sequence[LoggedRun]) -> list[str]:
         lines.append(f"  {run.place} -> arm {run.arm}, init {run.init}, seed {run.seed}, subsets {subsets}")
     if len(inferred) > MOST_INFERRED:
         lines.append(f"  and {len(inferred) - MOST_INFERRED} more: roberta-small runs")
-    for name in groups:
-        seeds: dict[str, list[str]] = {}
-        for run in runs:
-            if run.group == name and run.precision is not None:
-                seeds.setdefault(str(run.precision), []).append(str(run.seed))
+    precisions: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        if run.precision is not None:
+            seeds = precisions.setdefault(run.group, {})
+            seeds.setdefault(str(run.precision), []).append(str(run.seed))
+    for name, seeds in precisions.items():
         if len(seeds) > 1:
             parts = (f"seeds {enumerate_some(seeds[one])} in {one}" for one in sorted(seeds))
             lines.append(f"  {name}: {', '.join(parts)}; train all seeds with the same --precision")

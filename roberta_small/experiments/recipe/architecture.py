@@ -33,6 +33,7 @@ OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
 HEAD_NAME = "sentence_classification_head"
 """Default of --classification-head-name."""
 POOLING, HEAD, POSITIONS, TOKENS = "--pooling", "--head", "--max-positions", "--tokens-per-sample"
+LINEAR = (HEAD, "linear")
 AFTER, GRID = "after --", "--grid"
 """Places of flags, beside recipe files."""
 RELEVANT = ("--task", "--arch", "--encoder", "--precision", "--token-types", POOLING, HEAD, POSITIONS, TOKENS)

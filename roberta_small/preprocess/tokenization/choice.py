@@ -23,9 +23,17 @@ from roberta_small.common.run import INPUTS
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.tokenization import symbols, vocabulary
+from roberta_small.preprocess.tokenization import vocabulary
 from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, parse_model
-from roberta_small.preprocess.tokenization.symbols import BPE, CHARACTERS, ENCODER, MERGES, WORDS
+from roberta_small.preprocess.tokenization.symbols import (
+    BPE,
+    CHARACTERS,
+    ENCODER,
+    MERGES,
+    WORDS,
+    has_characters,
+    write_tokenizer,
+)
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
@@ -194,7 +202,7 @@ class Located:
             return TransformersEncoder(self.transformers, **how)
         assert self.dictionary is not None
         with tempfile.TemporaryDirectory() as folder:
-            symbols.write_tokenizer(self.symbols, self.dictionary, Path(folder))
+            write_tokenizer(self.symbols, self.dictionary, Path(folder))
             encoder = TransformersEncoder(folder, **how)
         encoder.name = str(self.dictionary)
         return encoder
@@ -269,7 +277,7 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     given = dictionary or folder / DICTIONARY
     if given.is_file() and all((given.parent / file).is_file() for file in (ENCODER, MERGES)):
         return Located(dictionary=given, symbols=BPE)
-    if given.is_file() and symbols.has_characters(given):
+    if given.is_file() and has_characters(given):
         return Located(dictionary=given, symbols=CHARACTERS)
     return None
 

@@ -5,6 +5,7 @@ import csv
 import errno
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval import SentenceClassifier
 from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.experiments.methods import Command
 from roberta_small.experiments.methods.frozen.fit import Encoder, require_examples
+from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
 from roberta_small.export.__main__ import main as export
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import preloaded, tiny_models, tiny_tokenizers
@@ -178,11 +181,56 @@ def test_fine_tuning_starts_from_the_fitted_head(run, capsys):
     assert found == pytest.approx(wanted, abs=1e-5)
 
 
-def test_a_file_with_an_encoder_has_the_baseline(encoder, capsys):
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (
+            [],
+            [
+                "baselines: tfidf, ngrams",
+                "--out runs\n",
+                "/frozen/pretrained/seed0/checkpoint_best.pt --reset",
+            ],
+        ),
+        (["--recipe", "reference"], ["baselines: tfidf, frozen, ngrams", "model.pt --reset"]),
+        (["--", "--head", "dense"], ["baselines: tfidf, frozen, ngrams", "--head dense"]),
+        (
+            ["--grid", "max-positions=8,16"],
+            ["--max-length 8\n", "/frozen,max-positions=8/pretrained/seed0/checkpoint_best.pt --reset"],
+        ),
+    ],
+)
+def test_a_file_with_an_encoder_has_the_linear_classifier(encoder, capsys, words, facts):
+    """Fine-tuning starts from it in the recipe for own data; else it is a baseline."""
     write("reviews.csv", "classification")
-    words = ["--data", "reviews.csv", "--pretrained", str(encoder), "--dry-run", "--device", "cpu"]
-    assert experiments(["train", *words]) == 0
-    assert "baselines: tfidf, frozen, ngrams" in capsys.readouterr().out
+    options = ["--data", "reviews.csv", "--pretrained", str(encoder), "--dry-run", "--device", "cpu"]
+    assert experiments(["train", *options, *words]) == 0
+    printed = capsys.readouterr().out
+    assert all(fact in printed for fact in facts)
+    assert ("--method frozen" in printed) is ("/frozen" in facts[-1])
+
+
+def test_runs_from_an_encoder_start_from_the_fitted_head(encoder, capfd):
+    write("reviews.csv", "classification")
+    options = ["--data", "reviews.csv", "--pretrained", str(encoder), "--no-baselines", "--out", "started"]
+    options += ["--device", "cpu", "--seeds", "1", "--epochs", "1", "--lr", "1e-12"]
+    command = ["train", *options, "--", "--precision", "fp32", "--dropout", "0"]
+    assert experiments(command) == 0
+    fitted, tuned = Path("started/frozen/pretrained/seed0"), Path("started/fairseq/pretrained/seed1")
+    wanted, found = (
+        SentenceClassifier.from_run(path, precision="fp32").probabilities(["un livre et deux films"])
+        for path in (fitted, tuned)
+    )
+    assert found == pytest.approx(wanted, abs=1e-5)
+    # A run that is finished needs no fit; one that has to start does, and fails without it.
+    shutil.rmtree(fitted)
+    assert experiments(command) == 0
+    assert not fitted.exists()
+    shutil.rmtree(tuned)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FROZEN, "command", lambda *args, **keys: Command(("false",), ("false",)))
+        assert experiments(command) == 1
+    assert "seed1  FAILED: started/frozen/pretrained/seed0/checkpoint_best.pt" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def test_local_archive_to_text(tmp_path, capsys):
 
 def test_film_reviews_to_data(tmp_path, capsys, monkeypatch, expect):
     monkeypatch.chdir(tmp_path)
-    rows = [{"review": f"Film {i} {'bon' if i % 2 else 'nul'}.", "polarity": i % 2} for i in range(40)]
+    texts = [f"Film {i} {'bon' if i % 2 else 'nul'}." for i in range(40)]
+    rows = [{"film-url": "x", "review": text, "polarity": i % 2} for i, text in enumerate(texts)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     members = {"data/allocine_dataset.pickle": b"x"}
     for name in ALLOCINE_MEMBERS:

@@ -14,6 +14,8 @@ from roberta_small.common.run import BEST_CHECKPOINT
 from roberta_small.eval.precision import AUTO, BF16, FP32, INT8
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.methods import MODEL, Command, Method
+from roberta_small.experiments.recipe.architecture import LINEAR, POOLING, POSITIONS
+from roberta_small.experiments.recipe.recipe import load
 from roberta_small.experiments.settings import (
     HYPERPARAMETERS,
     SweepSettings,
@@ -27,7 +29,9 @@ from roberta_small.experiments.sweep import Sweep, Training, classifiers
 SEED = "0"
 RECIPE = "frozen"
 PRECISIONS = (AUTO, FP32, BF16, INT8)
-AFTER = ("--pooling", "--precision")
+VECTORS = (POSITIONS, POOLING)
+"""The flags of fairseq-train that the vector of a text depends on."""
+AFTER = (POOLING, "--precision")
 """The flags that may follow --."""
 
 DESCRIPTION = """\
@@ -98,11 +102,12 @@ class Frozen(Method):
         return self._settings(found, precision)
 
     def of_sweep(self, settings: SweepSettings) -> FrozenSettings:
-        """The settings of the baseline of a sweep, with its encoders and its length of texts."""
+        """The settings for the encoders and the vectors of a sweep."""
         flags = flags_of(settings.passthrough)
-        kept = [word for flag in ("--max-positions", "--pooling") for word in flags.get(flag, ())]
+        kept = [word for flag in VECTORS for word in flags.get(flag, ())]
+        grid = {name: values for name, values in settings.grid.items() if f"--{name}" in VECTORS}
         fixed = replace(
-            settings, recipe=RECIPE, arm=self.name, seeds=(int(SEED),), passthrough=tuple(kept), grid={},
+            settings, recipe=RECIPE, arm=self.name, seeds=(int(SEED),), passthrough=tuple(kept), grid=grid,
             shipped=False, baselines=False,
         )  # fmt: skip
         return self._settings(fixed, AUTO)
@@ -110,7 +115,7 @@ class Frozen(Method):
     @staticmethod
     def _settings(settings: SweepSettings, precision: str) -> FrozenSettings:
         # The head is that of the method, whatever head a checkpoint has.
-        values = vars(settings) | {"passthrough": (*settings.passthrough, "--head", "linear")}
+        values = vars(settings) | {"passthrough": (*settings.passthrough, *LINEAR)}
         return FrozenSettings(**values, precision=precision)
 
     def sweep(self, settings: FrozenSettings, data: Path) -> Sweep:
@@ -127,15 +132,17 @@ class Frozen(Method):
             *("cpu" if cpu else "auto", sweep.settings.precision, str(run.checkpoint.absolute())),
             *(str(run.folder.absolute()), str(sweep.data.absolute()), *training.flags),
         )
-        flags = flags_of(sweep.settings.passthrough)
-        length = ("--max-length", *flags["--max-positions"][1:]) if "--max-positions" in flags else ()
-        after = [*flags.get("--pooling", ())]
+        own, usual = training.recipe.flags, load(RECIPE).flags
+        given = {
+            flag: own[flag] for flag in VECTORS if own[flag] != usual[flag] and flag not in training.added
+        }
+        after = given.get(POOLING, ())
         if sweep.settings.precision != AUTO:
-            after += ["--precision", sweep.settings.precision]
+            after += ("--precision", sweep.settings.precision)
         shown = (
             *("roberta-small", "train", "--method", self.name, "--data", shown_path(sweep.data)),
             *("--inits", f"{run.init}={sweep.inits[run.init]}", "--out", shown_path(sweep.settings.out)),
-            *length,
+            *(("--max-length", *given[POSITIONS][1:]) if POSITIONS in given else ()),
             *(("--", *after) if after else ()),
         )
         return Command(argv, shown)

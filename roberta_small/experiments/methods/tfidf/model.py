@@ -28,7 +28,7 @@ from roberta_small.common.files import atomic_write
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import keys_of
 from roberta_small.common.run import TFIDF, write_thresholds
-from roberta_small.eval.tfidf import TOKENS, Tfidf, joined
+from roberta_small.eval.tfidf import TOKENS, Tfidf, joined, shortest
 from roberta_small.experiments.methods import MODEL, linear
 from roberta_small.experiments.methods.linear import Linear
 from roberta_small.experiments.methods.tfidf.method import (
@@ -84,7 +84,8 @@ def columns_of(texts: Sequence[Any]) -> list[Sequence[str]]:
 
 def transformed(words: TfidfVectorizer, texts: Sequence[Any]) -> Any:
     """The features (N, V) of texts, or (N, 2V + 1) of pairs."""
-    return joined([words.transform(column) for column in columns_of(texts)], words.get_feature_names_out())
+    parts = [words.transform(column) for column in columns_of(texts)]
+    return joined(parts, shortest(words.get_feature_names_out()))
 
 
 def fit(splits: Mapping[str, Split], labels: Labels, features: Features) -> Fitted:
