@@ -54,6 +54,17 @@ def only(group: str, at: At = "best", *, metric: str = "accuracy", subset: str =
     return number(average(group, at, metric=metric, subset=subset), metric)
 
 
+def draws(group: str) -> str:
+    """Mean and standard deviation of the test accuracies of a study's draws of labels: `77.35 ± 2.94`.
+
+    The draws are folders `draw1`, `draw2`, ... of the study; of a single one, the accuracy.
+    """
+    study, _, name = group.partition(":")
+    found = sorted(folder.name for folder in _runs_folder(study).glob("draw*"))
+    middle, std = mean_std([average(f"{study}/{draw}:{name}") for draw in found])
+    return number(middle, "accuracy") + (f" ± {number(std, 'accuracy')}" if len(found) > 1 else "")
+
+
 def interval(group: str, at: At = "best") -> str:
     """Mean test accuracy with the 95 % t interval over the seeds: `80.15 [78.44, 81.86]`."""
     low, high = t_interval(_scores(group, at, "accuracy", "test"))
@@ -175,7 +186,7 @@ def default_command(study: str) -> str:
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        mean, average, only, interval, signed, compared, corrected, comparisons, configurations, cell, value,
+        mean, average, only, draws, interval, signed, compared, corrected, comparisons, configurations, cell, value,
         benchmark, logged, cost, default_command, format,
     )
 }  # fmt: skip
