@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import Contender, execute, python, say
+from benchmarks.measure import Contender, execute, python, say, timed
 from benchmarks.settings import Settings
+from roberta_small.common.cli import SettingsParser, flags_of
 from roberta_small.common.hardware import environment
 from roberta_small.experiments.inputs.files import class_names
-from roberta_small.experiments.methods.fairseq import PLUGIN
+from roberta_small.experiments.methods.fairseq import PLUGIN, RESETS, Fairseq
 from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
@@ -47,10 +49,31 @@ def command(who: str, settings: Settings, recipe: str, data: Path, changes: Mapp
     flags |= {"--max-positions": str(settings.max_positions)} | (
         {"--cpu": ""} if settings.machine.cpu else {}
     )
+    if settings.planned:
+        checkpoint, *planned = settings.planned
+        flags |= {flag: " ".join(values) for flag, (_, *values) in flags_of(planned).items()}
+        flags |= {"--restore-file": checkpoint} | dict.fromkeys(RESETS, "")
     words = flatten(flags | dict(changes))
     if who == "ours":
         words = ["--user-dir", str(PLUGIN), *fairseq_flags.for_device(words, settings.machine.cpu)]
     return [str(data), *words, *fairseq_flags.loading(words, settings.machine.cpu)]
+
+
+def planned(settings: Settings) -> tuple[str, ...]:
+    """The checkpoint of `--encoder`, which is converted if necessary, and the flags of its fine-tuning."""
+    say(f"preparing: {settings.encoder}")
+    command = timed(plan, settings.encoder, settings.data, settings.scratch / "runs")
+    return tuple(execute(Contender("plan", command), settings, "plan")["words"])
+
+
+def plan(encoder: str, data: str, out: str) -> dict[str, Any]:
+    """What `roberta-small train --pretrained` plans, with the reference recipe."""
+    method, parser = Fairseq(), SettingsParser(prog="train")
+    method.add_arguments(parser)
+    words = ["--data", data, "--pretrained", encoder, "--inits", "pretrained", "--recipe", "reference"]
+    options = parser.parse_settings([*words, "--seeds", "1", "--out", out], {})
+    (training,) = method.sweep(method.settings(options), Path(data)).trainings
+    return {"words": [str(training.run.checkpoint.absolute()), *training.flags]}
 
 
 def stock_precision(settings: Settings) -> tuple[str, dict[str, str]]:

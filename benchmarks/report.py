@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
 """Prefixes of the environment variables that change the speed."""
-PACKAGES = ("transformers", "accelerate", "sentencepiece")
+PACKAGES = ("transformers", "accelerate", "sentencepiece", "sentence-transformers")
 COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
 LEGEND = (
     "median: over the rounds, of each round's mean; quartiles: of single updates or passes; times faster: by "
@@ -66,7 +66,10 @@ def markdown(document: dict[str, Any]) -> str:
         notes = []
         for result in comparisons:
             rounds = max((len(row.get("rounds", ())) for row in result["contenders"]), default=0)
-            about = [conclusion(result), count(rounds, "round"), result.get("about")]
+            agreement = [
+                f"{one} outputs differ by {by:.0e}" for one, by in result.get("agreement", {}).items()
+            ]
+            about = [conclusion(result), count(rounds, "round"), *agreement, result.get("about")]
             notes.append(f"- {result['title']}: {'; '.join(filter(None, about))}.")
         parts.append("\n".join(notes))
     for result in document["benchmarks"]:
@@ -131,6 +134,8 @@ def _row(result: dict[str, Any], row: dict[str, Any]) -> list[str]:
         remarks.append(f"{row['tokens_per_second']:,.0f} tokens/s")
     elif row["wall"] > 1.001 * row["median"]:
         remarks.append(f"whole process {duration(row['wall'])}")
+    if "sentences" in result:
+        remarks.append(f"{result['sentences'] / row['median']:,.1f} texts/s")
     if "flops_per_second" in row:
         fraction = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
         remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {fraction}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +67,10 @@ class Settings:
     lm_warm_up: int = 3
     quick: bool = False
     """Whether only the fastest setting of each tool is compared."""
+    encoder: Path | None = None
+    """Folder of Transformers that replaces the model of `sizes`; `data` are then in its tokens."""
+    planned: tuple[str, ...] = ()
+    """Its checkpoint and flags (`fairseq_commands.planned`)."""
 
 
 def make_sample(folder: Path) -> None:
@@ -78,7 +83,19 @@ def make_sample(folder: Path) -> None:
         ["roberta_small", "prepare", *running, "--vocabulary-size", 1300, "--out", corpus],
         ["roberta_small", "prepare", *reviews, "--tokenizer", corpus, "--out", folder / "reviews"],
     ):
-        command = [sys.executable, "-m", *map(str, words)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise UserError(f"{words[0]}: {done.stderr.strip().splitlines()[-1]}")
+        run_quietly(words)
+
+
+def encode(data: Path, encoder: Path, folder: Path) -> None:
+    """Write the texts of a data folder as another folder, in the tokens of the encoder."""
+    train, valid, test = (data / "text" / f"{split}.input0" for split in ("train", "valid", "test"))
+    words = [train, "--valid", valid, "--test", test, "--tokenizer", encoder, "--out", folder]
+    run_quietly(["roberta_small", "prepare", *words])
+
+
+def run_quietly(words: Sequence[object]) -> None:
+    """Run a module of this project with these words; raises `UserError` with its last line if it fails."""
+    command = [sys.executable, "-m", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise UserError(f"{words[0]}: {done.stderr.strip().splitlines()[-1]}")

@@ -4,44 +4,49 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import fairseq_commands
-from benchmarks.fairseq_commands import SAME_VARIABLES
-from benchmarks.measure import Contender, compare, timed
+from benchmarks import fairseq_commands, tools
+from benchmarks.measure import Contender, compare, execute, say, timed
 from benchmarks.settings import Settings
 from benchmarks.timed import Clock, fairseq_train
-from roberta_small.common.data_folder import read_header, read_sizes
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import RobertaForSequenceClassification
 
-ENGINES = {"ours": "auto", "ours, fp32": "fp32"}
-"""Contender -> --precision."""
 SEED = 1
-BOS, PAD, EOS, FIRST_LABEL = 0, 1, 2, 4
-"""Ids of fairseq's dictionaries; labels follow four special symbols."""
+PAD = 1
+"""Id in fairseq's dictionaries."""
 MULTIPLE = 8
 """fairseq's --required-batch-size-multiple."""
+CHECKED = 3
+"""Updates without dropout, of which the first losses are compared."""
+NO_DROPOUT = dict.fromkeys(
+    ("--dropout", "--attention-dropout", "--activation-dropout", "--pooler-dropout"), "0"
+)
 Review = dict[str, Any]
-"""`input_ids` and `labels` of a sentence."""
+"""`input_ids` and, for training, `labels` of a sentence."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds of an update, data loading and logging included; no validation, no saving."""
+    sizes, encoder = settings.sizes, settings.encoder
+    what = f"{sizes.layers} layers of size {sizes.embed}" if encoder is None else encoder.name
     return compare(
         "finetune",
-        f"Fine-tuning {settings.sizes.layers} layers of size {settings.sizes.embed}, an update of "
-        f"{settings.batch_size} sentences",
+        f"Fine-tuning {what}, an update of {settings.batch_size} sentences",
         contenders(settings),
         settings,
+        agreement=first_losses(settings),
         batch_size=settings.batch_size,
         updates=settings.updates,
         warm_up=settings.warm_up,
@@ -51,8 +56,35 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """Stock fairseq with and without what makes it fast; ours; Transformers in batches of similar length."""
-    tuned = fairseq_commands.tuned(settings)
+    """Stock fairseq with and without what makes it fast; ours; Transformers in batches of similar length.
+
+    Stock fairseq cannot read the encoders of Transformers.
+    """
+    stock = functools.partial(fairseq, settings, "stock")
+    own = tools.ours(lambda precision: fairseq(settings, "ours", {"--precision": precision}), settings)
+    trainer = functools.partial(transformers, settings)
+    others = tools.of_tool("Transformers, {}, by length", trainer, settings)
+    return [*others, *own] if settings.encoder else [*fairseq_commands.stock(stock, settings), *own, *others]
+
+
+def first_losses(settings: Settings) -> dict[str, float]:
+    """The difference between the first losses of Transformers and ours, in each precision."""
+    short = replace(settings, updates=CHECKED, warm_up=1)
+    commands: dict[str, tools.Command] = {
+        "Transformers": lambda precision: transformers(short, precision, dropout=False),
+        "ours": lambda precision: fairseq(short, "ours", NO_DROPOUT | {"--precision": precision}),
+    }
+    units = {"Transformers": 1.0, "ours": math.log(2)}  # fairseq logs bits
+    return tools.agreement(commands, settings, lambda tool, record: [[record["losses"][0] * units[tool]]])
+
+
+def fairseq(settings: Settings, who: str, more: Mapping[str, str]) -> tuple[str, ...]:
+    """The updates of fairseq-train, as `fairseq_commands.command`."""
+    return timed(fairseq_train, settings.warm_up, *fairseq_words(settings, who, more))
+
+
+def fairseq_words(settings: Settings, who: str, more: Mapping[str, str]) -> list[str]:
+    """Data and flags of fairseq-train."""
     changes = fairseq_commands.NOTHING_BUT_UPDATES | {
         "--num-classes": str(fairseq_commands.classes(settings)),
         "--batch-size": str(settings.batch_size),
@@ -60,50 +92,52 @@ def contenders(settings: Settings) -> list[Contender]:
         "--max-epoch": str(settings.updates),  # small data: as many as the updates need
         "--save-dir": str(settings.scratch / "finetune"),
     }
-
-    def fairseq(who: str, more: Mapping[str, str]) -> tuple[str, ...]:
-        words = fairseq_commands.command(who, settings, "reference", settings.data, {**changes, **more})
-        return timed(fairseq_train, settings.warm_up, *words)
-
-    def transformers(precision: str) -> tuple[str, ...]:
-        return timed(transformers_train, transformers_options(settings, precision))
-
-    found = fairseq_commands.stock(functools.partial(fairseq, "stock"), settings)
-    for name, precision in ENGINES.items():
-        own = fairseq("ours", {"--precision": precision})
-        found.append(Contender(name, own, tuned, ours=True, quick=precision == "auto"))
-    peer, bf16 = "Transformers, {}, by length", transformers("bf16")
-    return [
-        *found,
-        Contender(peer.format("fp32"), transformers("fp32")),
-        Contender(peer.format("bf16"), bf16),
-        Contender(peer.format("bf16") + SAME_VARIABLES, bf16, tuned, quick=True),
-    ]
+    return fairseq_commands.command(who, settings, "reference", settings.data, {**changes, **more})
 
 
-def transformers_options(settings: Settings, precision: str) -> str:
-    """Data, sizes and training of `transformers_train` and `classify.transformers_classify`, as JSON."""
-    options = vars(settings.sizes) | {
-        "data": str(settings.data),
-        "precision": precision,
-        "vocabulary": fairseq_commands.vocabulary(settings.data),
-        "classes": fairseq_commands.classes(settings),
-        "max_positions": settings.max_positions,
-        "batch_size": settings.batch_size,
-        "updates": settings.updates,
-        "warm_up": settings.warm_up,
-    }
-    return json.dumps(options)
+def transformers(settings: Settings, precision: str, *, dropout: bool = True) -> tuple[str, ...]:
+    """The updates of the Trainer."""
+    options = {"batch_size": settings.batch_size, "updates": settings.updates, "warm_up": settings.warm_up}
+    options |= {"bf16": precision == "bf16", "dropout": dropout}
+    return timed(transformers_train, peer(settings), json.dumps(options))
 
 
-def transformers_train(words: str) -> dict[str, Any]:
-    """The Transformers Trainer with a clock at each update.
+def peer(settings: Settings) -> Path:
+    """A folder with sentences and a model of Transformers with the initial weights of ours; cached."""
+    folder = settings.scratch / "transformers"
+    if not folder.exists():
+        say("preparing: the same model for Transformers")
+        command = timed(write_peer, folder, *fairseq_words(settings, "ours", {}))
+        execute(Contender("peer", command), settings, "peer")
+    return folder
+
+
+def write_peer(folder: str, *words: str) -> dict[str, Any]:
+    """Write what fairseq-train reads, data and flags in `words`, for a process without this project."""
+    from roberta_small.experiments.methods.frozen.fit import Encoder
+    from roberta_small.experiments.methods.transformers.train_run import initial_model
+    from roberta_small.export.transformers.folder import MEAN_CODE
+
+    found = Encoder.of("cpu", "fp32", "", words)
+    checkpoint = Path(found.cfg.checkpoint.restore_file)
+    start = checkpoint if checkpoint.is_absolute() else None
+    initial_model(found.cfg, found.task, start, SEED).save_pretrained(folder)
+    shutil.copy(MEAN_CODE, folder)
+    for split in ("train", "test"):
+        rows, labels = found.rows(split), found.targets(split)
+        lengths = [len(row) for row in rows]
+        np.savez(Path(folder, split), ids=np.concatenate(rows), lengths=lengths, labels=labels)
+    return {}
+
+
+def transformers_train(model: str, words: str) -> dict[str, Any]:
+    """The Transformers Trainer with a clock at each update of a model of `write_peer`.
 
     The model and the recipe (AdamW, linear schedule, dropout 0.1, no clipping) are those of fairseq with
     recipes/reference.txt, and the sentences those of fairseq's batches.
     """
     import torch
-    from transformers import Trainer, TrainingArguments
+    from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
 
     options, clock = json.loads(words), Clock()
 
@@ -114,7 +148,10 @@ def transformers_train(words: str) -> dict[str, Any]:
             clock.losses.append(loss)
             return loss
 
-    reviews = read_reviews(options, "train")
+        def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().compute_loss(model.train(options["dropout"]), *args, **kwargs)
+
+    reviews = read_reviews(model, "train")
     sizes = np.array([len(review["input_ids"]) for review in reviews])
     order = batches_by_length(sizes, options["batch_size"], options["updates"], options["warm_up"])
     torch.manual_seed(SEED)
@@ -131,7 +168,7 @@ def transformers_train(words: str) -> dict[str, Any]:
             weight_decay=0.01,
             max_grad_norm=0.0,
             optim="adamw_torch_fused",
-            bf16=options["precision"] == "bf16",
+            bf16=options["bf16"],
             use_cpu=not torch.cuda.is_available(),
             logging_steps=25,
             logging_nan_inf_filter=False,  # waits for a GPU in each update
@@ -141,7 +178,7 @@ def transformers_train(words: str) -> dict[str, Any]:
             seed=SEED,
         )
         TimedTrainer(
-            model=transformers_model(options),
+            model=AutoModelForSequenceClassification.from_pretrained(model, trust_remote_code=True),
             args=arguments,
             train_dataset=[reviews[index] for batch in order for index in batch],
             data_collator=pad,
@@ -149,58 +186,25 @@ def transformers_train(words: str) -> dict[str, Any]:
     return clock.result(options["warm_up"])
 
 
-def transformers_model(options: dict[str, Any]) -> RobertaForSequenceClassification:
-    """RoBERTa of Transformers with random weights, in fairseq's sizes."""
-    from transformers import RobertaConfig, RobertaForSequenceClassification
-
-    config = RobertaConfig(
-        vocab_size=options["vocabulary"],
-        hidden_size=options["embed"],
-        intermediate_size=options["ffn"],
-        num_hidden_layers=options["layers"],
-        num_attention_heads=options["heads"],
-        max_position_embeddings=options["max_positions"] + PAD + 1,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        num_labels=options["classes"],
-        bos_token_id=BOS,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        attn_implementation="sdpa",
-    )
-    return RobertaForSequenceClassification(config)
-
-
-def read_reviews(options: dict[str, Any], split: str) -> list[Review]:
-    """The sentences of a split, with <s> prepended, truncated as in fairseq."""
+def read_reviews(folder: str | Path, split: str) -> list[Review]:
+    """The sentences of a split that `write_peer` wrote: with <s>, and truncated as in fairseq."""
     import torch
 
-    data, longest = Path(options["data"]), options["max_positions"]
-    sentences = read_sentences(data / "input0" / split, first=BOS, longest=longest)
-    labels = read_sentences(data / "label" / split, first=BOS, longest=2)
-    return [
-        {"input_ids": torch.from_numpy(ids), "labels": int(label[1]) - FIRST_LABEL}
-        for ids, label in zip(sentences, labels, strict=True)
-    ]
+    found = np.load(Path(folder, f"{split}.npz"))
+    rows = np.split(found["ids"], np.cumsum(found["lengths"])[:-1])
+    labels = found["labels"].tolist()
+    return [{"input_ids": torch.from_numpy(ids), "labels": k} for ids, k in zip(rows, labels, strict=True)]
 
 
-def pad(reviews: Sequence[Review]) -> dict[str, Tensor]:
-    """A batch: (B, L) ids padded on the right, (B, L) attention mask, (B,) labels."""
+def pad(reviews: Sequence[Review], padding: int = PAD) -> dict[str, Tensor]:
+    """A batch: (B, L) ids padded on the right, (B, L) attention mask, and (B,) labels if there are any."""
     import torch
 
     rows = [review["input_ids"] for review in reviews]
-    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
-    labels = torch.tensor([review["labels"] for review in reviews])
-    return {"input_ids": ids, "attention_mask": (ids != PAD).long(), "labels": labels}
-
-
-def read_sentences(prefix: Path, *, first: int, longest: int) -> list[NDArray[np.int64]]:
-    """Ids of each sentence of PREFIX.bin with `first` prepended, truncated to `longest` as in fairseq."""
-    header = read_header(f"{prefix}.idx")
-    kind = {8: "<u2", 9: "<u4", 4: "<i4", 5: "<i8"}[header.code]
-    tokens = np.fromfile(f"{prefix}.bin", kind).astype(np.int64)
-    sentences = np.split(tokens, np.cumsum(read_sizes(f"{prefix}.idx"))[:-1])
-    return [np.concatenate([[first], sentence])[:longest] for sentence in sentences]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
+    batch = {"input_ids": ids, "attention_mask": (ids != padding).long()}
+    labels = [review["labels"] for review in reviews if "labels" in review]
+    return batch | ({"labels": torch.tensor(labels)} if labels else {})
 
 
 def fairseq_batches(sentences: int, *, batch_size: int, seed: int, updates: int) -> list[list[int]]:

@@ -1,8 +1,10 @@
 """Each kind of contender once, in its own process (a fork), on a model of one layer."""
 
+import json
 import math
 import re
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,17 +17,27 @@ from fairseq.data import data_utils
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
 
-from benchmarks import fairseq_commands
+from benchmarks import fairseq_commands, tools
+from benchmarks.__main__ import main
 from benchmarks.comparisons import classify, finetune, floor, masked_lm
-from benchmarks.comparisons.finetune import batches_by_length, fairseq_batches, read_sentences
+from benchmarks.comparisons.finetune import batches_by_length, fairseq_batches, read_reviews
 from benchmarks.measure import execute
 from benchmarks.settings import Sizes
 from roberta_small.common.data_folder import read_sizes
+from roberta_small.common.errors import UserError
 from roberta_small.experiments.provenance import Machine
 from roberta_small.fairseq_plugin.models import parameters
+from roberta_small.preprocess.__main__ import main as preprocess
+from tests.support import tiny_models, tiny_tokenizers
 from tests.support.training import INPUT, STEPS, STOCK, build_trainer
 
 pytestmark = [pytest.mark.usefixtures("fast_processes"), pytest.mark.long]
+
+
+@pytest.fixture
+def with_bf16(monkeypatch):
+    """Also where it is slow."""
+    monkeypatch.setattr(tools, "precisions", lambda settings: ("fp32", "bf16"))
 
 
 def run(contenders, name, settings):
@@ -37,7 +49,7 @@ def named(contenders, name):
     return next(contender for contender in contenders if contender.name == name)
 
 
-def test_stock_and_ours_train_on_the_same_batches(settings):
+def test_stock_and_ours_train_on_the_same_batches(settings, with_bf16):
     contenders = finetune.contenders(settings)
     stock = run(contenders, "stock fairseq, fp32", settings)
     own = named(contenders, "ours, fp32")
@@ -50,7 +62,7 @@ def test_stock_and_ours_train_on_the_same_batches(settings):
     assert stock["losses"] == pytest.approx(ours["losses"], abs=0.001)  # stock logs three digits
 
 
-def test_transformers_trains_on_the_same_sentences(settings):
+def test_transformers_trains_on_the_same_sentences(settings, with_bf16):
     record = run(finetune.contenders(settings), "Transformers, bf16, by length", settings)
     assert len(record["seconds"]) == len(record["tokens"]) == 3
     assert sum(record["tokens"]) == sum(tokens_of_updates(settings))
@@ -59,14 +71,16 @@ def test_transformers_trains_on_the_same_sentences(settings):
 
 def tokens_of_updates(settings):
     """Of the timed ones."""
-    sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=settings.max_positions)
-    batches = fairseq_batches(len(sentences), batch_size=8, seed=1, updates=settings.updates)
-    return [sum(len(sentences[index]) for index in batch) for batch in batches[settings.warm_up : -1]]
+    lengths = floor.sentence_lengths(settings)
+    batches = fairseq_batches(len(lengths), batch_size=8, seed=1, updates=settings.updates)
+    return [lengths[batch].sum() for batch in batches[settings.warm_up : -1]]
 
 
 @pytest.mark.parametrize("comparison", [finetune, masked_lm, classify])
-def test_on_a_gpu_stock_fairseq_has_fp16_and_large_batches(settings, monkeypatch, comparison):
+def test_on_a_gpu_stock_fairseq_has_fp16_and_large_batches(settings, with_bf16, monkeypatch, comparison):
     monkeypatch.setattr(fairseq_commands, "checkpoint", lambda who, settings: Path(f"{who}.pt"))
+    for module in (finetune, classify):
+        monkeypatch.setattr(module, "peer", lambda settings: Path("peer"))
     on_gpu = replace(settings, machine=Machine(("H100",), threads=1))
     (stock,) = (one for one in comparison.contenders(on_gpu) if one.quick and "stock" in one.name)
     assert "fp16" in stock.name
@@ -98,8 +112,7 @@ def test_the_floor_adds_products_and_memory_traffic(settings):
     products = found["fine-tuning update, model"] * 1e9 / floor.best_rate(rates)
     traffic = 28 * result["parameters"] / max(rates["memory"].values())
     assert result["floor_seconds"] == pytest.approx(products + traffic)
-    sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=256)
-    tokens = round(8 * sum(map(len, sentences)) / len(sentences))
+    tokens = round(8 * floor.sentence_lengths(settings).mean())
     assert set(rates["matrix"]) == {f"{tokens}x16x16", "5x16x45"}  # 15 % of 32 tokens
     sizes = settings.sizes
     args = SimpleNamespace(
@@ -128,7 +141,7 @@ def test_flops_are_those_that_torch_counts(kind):
     assert found == counter.get_total_flops()
 
 
-def test_the_test_split_is_classified_by_all(settings):
+def test_the_test_split_is_classified_by_all(settings, with_bf16):
     contenders = classify.contenders(settings)
     others = ("stock fairseq, fp32, batches of 1", "Transformers, fp32, sorted", "ONNX Runtime, int8, sorted")
     _, ours, int8, transformers, onnx = records = [
@@ -146,8 +159,8 @@ def test_the_test_split_is_classified_by_all(settings):
 def test_batches_and_ids_are_those_of_stock_fairseq(settings):
     prefix = settings.data / "input0" / "train"
     dataset = data_utils.load_indexed_dataset(str(prefix))
-    sentences = read_sentences(prefix, first=0, longest=32)
-    assert [ids.tolist() for ids in sentences] == [[0, *row.tolist()][:32] for row in dataset]
+    sentences = [review["input_ids"] for review in read_reviews(finetune.peer(settings), "train")]
+    assert [ids.tolist() for ids in sentences] == [[0, *row.tolist()][:256] for row in dataset]
     _, trainer = build_trainer([settings.data, *STOCK, *INPUT, *STEPS, "--optimizer", "adam"])
     wanted = []
     for epoch in (1, 2):
@@ -168,3 +181,49 @@ def test_grouping_by_length_times_the_same_sentences():
     ranges = sorted((sizes[batch].min(), sizes[batch].max()) for batch in grouped[2:-1])
     assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
     assert [sizes[batch[0]] for batch in grouped] != sorted(sizes[batch[0]] for batch in grouped)
+
+
+def test_an_encoder_is_measured_after_all_tools_agree(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    encoder, data, out = tmp_path / "encoder", tmp_path / "data", tmp_path / "out"
+    tiny_models.write(encoder, "bert", "encoder")
+    tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ["bad", "good"])
+    words = ["prepare", str(tmp_path / "reviews.csv"), "--tokenizer", str(encoder), "--out", str(data)]
+    assert preprocess(words) == 0
+    words = ["finetune", "classify", "--quick", "--rounds", 1, "--updates", 3, "--device", "cpu"]
+    assert main([*map(str, words), "--encoder", str(encoder), "--data", str(data), "--out", str(out)]) == 0
+    document = json.loads((out / "benchmarks.json").read_text())
+    update, vectors = document["benchmarks"]
+    installed = find_spec("sentence_transformers") is not None
+    assert ("sentence-transformers is left out" in capsys.readouterr().err) != installed
+    assert [row["ours"] for row in vectors["contenders"]] == [False] * (1 + installed) + [True]
+    assert [row["ours"] for row in update["contenders"]] == [False, True]
+    assert update["agreement"].keys() == vectors["agreement"].keys() >= {"fp32"}
+    assert max(update["agreement"]["fp32"], vectors["agreement"]["fp32"]) < 1e-5
+    assert vectors["sentences"] == 6
+    assert (out / "benchmarks.md").read_text().count(" texts/s |") == len(vectors["contenders"])
+    tokens = [row["rounds"][0]["tokens"] for row in update["contenders"]]
+    assert tokens[0] == tokens[1]
+    assert document["settings"]["data"] == "data in tokens of encoder"
+
+
+def test_a_tool_that_differs_is_not_timed(settings, monkeypatch):
+    vectors = {"a": [[1.0, 0.0]], "b": [[1.0, 1e-3]]}
+    monkeypatch.setattr(tools, "execute", lambda contender, settings, title: {"out": vectors[contender.name]})
+    commands = dict.fromkeys(vectors, lambda precision: (precision,))
+    monkeypatch.setattr(tools, "precisions", lambda settings: ("bf16",))
+    found = tools.agreement(commands, settings, lambda tool, record: record["out"])
+    assert found == {"bf16": pytest.approx(1e-3)}
+    monkeypatch.setattr(tools, "precisions", lambda settings: ("fp32",))
+    with pytest.raises(UserError, match="b in fp32"):
+        tools.agreement(commands, settings, lambda tool, record: record["out"])
+
+
+def test_an_emulated_precision_is_left_out_with_a_line(settings, monkeypatch, capsys):
+    monkeypatch.setattr(tools, "execute", lambda *_: {"fast": False, "reason": "emulated"})
+    slow = replace(settings, updates=4)
+    found = [*tools.of_tool("x, {}", lambda precision: (precision,), slow), *tools.ours(lambda p: (p,), slow)]
+    assert [(one.name, one.command, one.quick) for one in found] == [
+        ("x, fp32", ("fp32",), False), ("x, fp32, our variables", ("fp32",), True), ("ours", ("auto",), True),
+    ]  # fmt: skip
+    assert capsys.readouterr().err == "bf16 is left out (emulated)\n"

@@ -134,7 +134,7 @@ class Encoder:
         total, done, start = sum(len(by_key[key]) for key in missing), 0, time.monotonic()
         for first in range(0, len(missing), BLOCK):
             block = missing[first : first + BLOCK]
-            new = dict(zip(block, self._read([by_key[key] for key in block]), strict=True))
+            new = dict(zip(block, self.read([by_key[key] for key in block]), strict=True))
             self._keep(new)
             known |= new
             done, seconds = done + sum(len(by_key[key]) for key in block), time.monotonic() - start
@@ -143,7 +143,7 @@ class Encoder:
             logging.getLogger("train_inner").info(json.dumps(record))
         return {split: np.stack([known[key] for key in own]) for split, own in keys.items()}
 
-    def _read(self, rows: list[Ids]) -> NDArray[np.float32]:
+    def read(self, rows: list[Ids]) -> NDArray[np.float32]:
         """The vectors (N, C) of some texts."""
         encoder, load, found_NC = self._network.encoder.sentence_encoder, self._load, None
         for batch in batches(np.array([*map(len, rows)]), sizes_of(self.device.type).prediction_tokens):
