@@ -186,8 +186,8 @@ def default_command(study: str) -> str:
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        mean, average, only, draws, interval, signed, compared, corrected, comparisons, configurations, cell, value,
-        benchmark, logged, cost, default_command, format,
+        mean, average, only, draws, interval, signed, compared, corrected, comparisons, configurations, cell,
+        value, benchmark, logged, cost, default_command, format,
     )
 }  # fmt: skip
 

@@ -1,10 +1,12 @@
 """Tables of one data set with fewer and fewer training examples, from the text files of its splits.
 
     python results/encoders/make_data.py data/books/text data/books
+    python results/encoders/make_data.py data/books/text data/books 1 2 3 4 5
 
-writes data/books-1800.csv, data/books-200.csv and data/books-50.csv: text, label and split. The validation
-and the test set are complete in each. The training examples of a smaller table are among those of a larger
-one, with as equal numbers of the classes as possible, chosen by a hash of their text.
+The first one writes data/books-1800.csv, data/books-200.csv and data/books-50.csv: text, label and split. The
+validation and the test set are complete in each. The training examples of a smaller table are among those of
+a larger one, with as equal numbers of the classes as possible, chosen by a hash of their text. The second one
+writes other draws, data/books-50-1.csv and so on, also of 800 examples; their hash begins with the number.
 """
 
 import csv
@@ -13,7 +15,9 @@ import itertools
 import sys
 from pathlib import Path
 
-SIZES = (1800, 200, 50)
+SIZES = (1800, 800, 200, 50)
+OF_DRAWS = 800
+"""Of `SIZES`, the one that only the draws have."""
 
 
 def examples(folder: Path, split: str) -> list[tuple[str, str]]:
@@ -24,20 +28,23 @@ def examples(folder: Path, split: str) -> list[tuple[str, str]]:
     return list(zip(texts, labels, strict=True))
 
 
-def in_order(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def in_order(rows: list[tuple[str, str]], draw: str) -> list[tuple[str, str]]:
     """The examples, one of each class in turn."""
     by_label: dict[str, list[tuple[str, str]]] = {}
-    for row in sorted(rows, key=lambda row: hashlib.sha256(row[0].encode()).digest()):
+    for row in sorted(rows, key=lambda row: hashlib.sha256(f"{draw} {row[0]}".strip().encode()).digest()):
         by_label.setdefault(row[1], []).append(row)
     turns = itertools.zip_longest(*(by_label[label] for label in sorted(by_label)))
     return [row for turn in turns for row in turn if row]
 
 
-def main(folder: Path, target: str) -> None:
-    """Write the tables."""
-    train = in_order(examples(folder, "train"))
+def main(folder: Path, target: str, draw: str = "") -> None:
+    """Write the tables of a draw."""
+    train = in_order(examples(folder, "train"), draw)
     for size in SIZES:
-        with open(f"{target}-{size}.csv", "w", encoding="utf-8", newline="") as stream:
+        if size == OF_DRAWS and not draw:
+            continue
+        name = f"{target}-{size}-{draw}.csv" if draw else f"{target}-{size}.csv"
+        with open(name, "w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["text", "label", "split"])
             writer.writerows([*row, "train"] for row in train[:size])
@@ -46,4 +53,5 @@ def main(folder: Path, target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    for number in sys.argv[3:] or [""]:
+        main(Path(sys.argv[1]), sys.argv[2], number)
