@@ -98,11 +98,8 @@ def test_the_head_is_a_regression_of_the_mean_vectors(encoder, run):
     assert found_NK[:, columns] == pytest.approx(wanted_NK, abs=1e-4)
     written = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
     assert written.outputs == pytest.approx(found_NK, abs=1e-4)
-    # The run as others read it.
+    # The run as others read it; as a graph, test_other_families.py has the same network.
     assert export(["transformers", str(run), "--out", "folder"]) == 0
-    assert export(["onnx", str(run), "--out", "model.onnx"]) == 0
-    again_NK = SentenceClassifier.from_run("model.onnx").probabilities(texts["test"])
-    assert again_NK == pytest.approx(found_NK, abs=1e-4)
     network = AutoModelForSequenceClassification.from_pretrained("folder", trust_remote_code=True).eval()
     inputs = AutoTokenizer.from_pretrained("folder")(texts["test"], padding=True, return_tensors="pt")
     with torch.inference_mode():
