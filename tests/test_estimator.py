@@ -31,6 +31,7 @@ from roberta_small.estimator import INDICATOR, LISTS, _cells, _form, check_texts
 from roberta_small.eval import Ensemble, SentenceClassifier
 from tests.support import tiny_tokenizers
 
+pytestmark = pytest.mark.usefixtures("fast_processes")
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2"]
 SIZES += ["--precision", "fp32"]
 SMALL = {"layers": 1, "epochs": 1, "device": "cpu", "flags": SIZES, "progress": False}
@@ -42,7 +43,7 @@ def examples(count=60):
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
+def fitted(fast_processes, tmp_path_factory):
     texts, labels = examples()
     return TextClassifier(seeds=(1, 2), folder=tmp_path_factory.mktemp("fit"), **SMALL).fit(texts, labels)
 

@@ -28,6 +28,8 @@ PACKAGES = (
     "fairseq.options",
     "fairseq.tasks",
     "pandas",
+    "scipy.stats",
+    "matplotlib.pyplot",
     "sentencepiece",
     "transformers.trainer",
     "transformers.models.roberta.modeling_roberta",
