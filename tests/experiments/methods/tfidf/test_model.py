@@ -47,10 +47,8 @@ def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
     assert best == pytest.approx(100 * np.mean(predicted_N == splits["valid"].targets))
     # Without test, the choice is the same.
     again = fit({name: splits[name] for name in ("train", "valid")}, labels, Features())
-    assert (again.linear.strength, again.linear.valid_scores) == (
-        fitted.linear.strength,
-        fitted.linear.valid_scores,
-    )
+    assert again.linear.strength == fitted.linear.strength
+    assert again.linear.valid_scores == fitted.linear.valid_scores
     informative = fitted.most_informative(3)
     assert list(informative) == list(labels.classes)
     for ngrams in informative.values():
