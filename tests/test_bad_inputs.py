@@ -61,9 +61,7 @@ BINARIZE = [*PREPARE, "train.input0", "--valid", "valid.input0", "--test", "test
 TRAIN = ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "fairseq_plugin")]
 TRAIN += [*OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save"]
 RESTORE = [*TRAIN, "--restore-file", "other/model.pt"]
-SWEEP = shlex.split("-m roberta_small.experiments train --data data --device cpu --out runs")
 TABLES = shlex.split("-m roberta_small.analysis tables runs")
-FIGURES = shlex.split("-m roberta_small.analysis figures nowhere --out report")
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,11 @@ CASES = {
     "checkpoint of another model": Case(other_sizes, RESTORE, "model.pt "),
     "checkpoint of another dictionary": Case(other_dictionary, RESTORE, "dict.txt"),
     "precision that fairseq has for GPUs": Case(lambda f: None, [*TRAIN, "--fp16"], "--fp16 on a CPU"),
-    "sweep without checkpoint": Case(lambda f: None, [*SWEEP, "--pretrained", "none.pt"], "none.pt: "),
-    "unknown recipe": Case(lambda f: None, [*SWEEP, "--inits", "random", "--recipe", "best"], "best"),
     "malformed manifest": Case(cut_manifest, TABLES, "manifest.json, line 2"),
     "no logs": Case(lambda f: None, TABLES, "runs"),
     "malformed event file": Case(
         foreign_events, [*TABLES, "--include-unfinished"], "events.out.tfevents.1.x"
     ),
-    "no such runs": Case(lambda f: None, FIGURES, "nowhere"),
 }
 
 
