@@ -45,13 +45,7 @@ KINDS = {
 }
 
 
-LONG = ("byte-level", "sentencepiece", "wordpiece")
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(kind, marks=[pytest.mark.long] if kind in LONG else []) for kind in KINDS],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def ways(request, tmp_path_factory):
     """Name of each way -> a function from texts to probabilities by class."""
     root = tmp_path_factory.mktemp(request.param)
@@ -94,6 +88,7 @@ def ways(request, tmp_path_factory):
     }
 
 
+@pytest.mark.long  # the parts are in tests/eval and tests/export
 @given(texts=st.lists(TEXTS, min_size=1, max_size=5))
 def test_every_way_gives_the_same_probabilities(ways, texts):
     found = {name: ask(texts) for name, ask in ways.items()}

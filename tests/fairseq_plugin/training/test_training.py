@@ -75,7 +75,6 @@ def records(output):
     return found
 
 
-@pytest.mark.slow
 def test_a_run_logs_its_metrics(data, tmp_path):
     """And fairseq-validate, without --criterion, computes those of the last epoch."""
     places = ["--save-dir", tmp_path, "--tensorboard-logdir", tmp_path / "tensorboard"]
