@@ -29,7 +29,6 @@ PACKAGES = (
     "fairseq.tasks",
     "pandas",
     "scipy.stats",
-    "matplotlib.pyplot",
     "sentencepiece",
     "transformers.trainer",
     "transformers.models.roberta.modeling_roberta",
