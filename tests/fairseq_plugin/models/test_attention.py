@@ -6,12 +6,7 @@ import torch
 
 from roberta_small.fairseq_plugin.models import attention
 from roberta_small.fairseq_plugin.models.attention import attend
-from roberta_small.fairseq_plugin.models.dropout import (
-    COLUMNS,
-    DROPOUT_LEVELS,
-    keep_mask,
-    random_bits,
-)
+from roberta_small.fairseq_plugin.models.dropout import COLUMNS, DROPOUT_LEVELS, keep_mask, random_bits
 
 HEADS, SIZE = 3, 8
 WIDTH = HEADS * SIZE

@@ -81,8 +81,7 @@ def append(path, line):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [("test.label", "good\n"), ("valid.input0", "un livre\n"), ("train.label", "\n")],
+    ("name", "line"), [("test.label", "good\n"), ("valid.input0", "un livre\n"), ("train.label", "\n")]
 )
 def test_texts_and_labels_that_do_not_match_are_errors(texts, name, line):
     append(texts / name, line)
