@@ -99,18 +99,6 @@ def other_dictionary(folder):
     write_dictionary(folder / "other" / "dict.txt", [f"other{i}" for i in range(40)])
 
 
-RUN = "runs/fairseq/random/seed1"
-
-
-def foreign_events(folder):
-    (folder / RUN / "tensorboard/valid/events.out.tfevents.1.x").write_bytes(b"not an event file" * 9)
-
-
-def cut_manifest(folder):
-    foreign_events(folder)
-    (folder / RUN / "manifest.json").write_text('{"schema": 1,\n')
-
-
 def edit(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
@@ -138,11 +126,7 @@ CASES = {
     "checkpoint of another model": Case(other_sizes, RESTORE, "model.pt "),
     "checkpoint of another dictionary": Case(other_dictionary, RESTORE, "dict.txt"),
     "precision that fairseq has for GPUs": Case(lambda f: None, [*TRAIN, "--fp16"], "--fp16 on a CPU"),
-    "malformed manifest": Case(cut_manifest, TABLES, "manifest.json, line 2"),
     "no logs": Case(lambda f: None, TABLES, "runs"),
-    "malformed event file": Case(
-        foreign_events, [*TABLES, "--include-unfinished"], "events.out.tfevents.1.x"
-    ),
 }
 
 
