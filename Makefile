@@ -10,7 +10,7 @@ unexport PYTHON TORCH
 # One process per core; the tests of a file stay in one process, so that fixtures are set up once.
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 10
 
-# Tests with generated inputs: make test tries 30 of each.
+# Tests with generated inputs: make test tries 10 of each.
 GENERATED := $(addprefix tests/, fairseq_plugin/models/test_generated_sizes.py fairseq_plugin/tasks/test_pairs.py \
 	preprocess/readers/test_generated_tables.py preprocess/readers/test_generated_workbooks.py analysis/read/test_sessions.py \
 	preprocess/tokenization/test_transformers_encoder.py test_five_ways.py export/test_configurations.py)

@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import composing
+from tests.support import composing, preloaded
 
 composing.install()
 
@@ -19,12 +19,14 @@ BEGUN = time.monotonic()
 
 def pytest_configure(config):
     config.stash[FIGURES] = {}
+    if getattr(config.option, "numprocesses", None):  # the controller of pytest-xdist
+        os.environ[preloaded.SHARED] = preloaded.python()
     # The same seed in all workers; RS_GENERATED is the number of examples of each test with generated inputs.
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
     hypothesis.settings.register_profile(
         "generated",
-        max_examples=int(os.environ.get("RS_GENERATED", 30)),
+        max_examples=int(os.environ.get("RS_GENERATED", 10)),
         deadline=None,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),
@@ -58,8 +60,6 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
 @pytest.fixture(scope="module")
 def fast_processes():
     """What this project starts with `sys.executable` is a fork of an interpreter that has imported torch."""
-    from tests.support import preloaded
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", preloaded.python())
         yield

@@ -31,6 +31,7 @@ from roberta_small.estimator import INDICATOR, LISTS, _cells, _form, check_texts
 from roberta_small.eval import Ensemble, SentenceClassifier
 from tests.support import tiny_tokenizers
 
+pytestmark = pytest.mark.usefixtures("fast_processes")
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2"]
 SIZES += ["--precision", "fp32"]
 SMALL = {"layers": 1, "epochs": 1, "device": "cpu", "flags": SIZES, "progress": False}
@@ -42,7 +43,7 @@ def examples(count=60):
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
+def fitted(fast_processes, tmp_path_factory):
     texts, labels = examples()
     return TextClassifier(seeds=(1, 2), folder=tmp_path_factory.mktemp("fit"), **SMALL).fit(texts, labels)
 
@@ -66,7 +67,6 @@ def test_the_checks_of_scikit_learn_that_need_no_numbers():
         TextClassifier().predict(["a"])
 
 
-@pytest.mark.slow
 def test_predictions_are_the_mean_of_the_runs(fitted):
     texts, labels = examples()
     assert fitted.classes_.tolist() == ["good", "very bad"]
@@ -84,7 +84,6 @@ def test_predictions_are_the_mean_of_the_runs(fitted):
     assert "54 training examples" in fitted.log_
 
 
-@pytest.mark.slow
 def test_pickles_copies_and_folders_predict_the_same(fitted, tmp_path):
     texts = examples(5)[0]
     wanted = fitted.predict_proba(texts)
@@ -101,7 +100,6 @@ def test_pickles_copies_and_folders_predict_the_same(fitted, tmp_path):
         TextClassifier.load(tmp_path)
 
 
-@pytest.mark.slow
 def test_two_threads_predict_with_one_object(fitted):
     texts = examples(40)[0]
     wanted = fitted.predict_proba(texts)
@@ -180,7 +178,6 @@ def test_pairs_numbers_and_held_out_examples(tmp_path):
         )
 
 
-@pytest.mark.slow
 def test_transformers_folders(fitted, tmp_path):
     texts = examples(5)[0]
     fitted.save_pretrained(tmp_path / "folder")
@@ -198,7 +195,6 @@ def test_transformers_folders(fitted, tmp_path):
         back.save(tmp_path / "saved")
 
 
-@pytest.mark.slow
 def test_the_runs_of_another_fit_in_the_folder_do_not_count(fitted, monkeypatch):
     monkeypatch.setenv("RS_GRID", "lr=1e-5,1e-4")  # not a setting of an estimator
     texts, labels = examples()

@@ -45,19 +45,14 @@ KINDS = {
 }
 
 
-LONG = ("byte-level", "sentencepiece", "wordpiece")
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(kind, marks=[pytest.mark.long] if kind in LONG else []) for kind in KINDS],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def ways(request, tmp_path_factory):
     """Name of each way -> a function from texts to probabilities by class."""
     root = tmp_path_factory.mktemp(request.param)
     make, (init, separator, *flags) = KINDS[request.param]
     data, run = make(root / "data"), root / "run"
-    make_run(data, run, "--init-token", init, "--separator-token", separator, "--keep-eos", *flags, updates=3)
+    flags += ["--init-token", init, "--separator-token", separator, "--keep-eos", "--encoder-layers", "1"]
+    make_run(data, run, *flags, updates=3)
     assert export(["transformers", str(run), "--out", str(root / "folder")]) == 0
     assert export(["onnx", str(run), "--out", str(root / "model.onnx")]) == 0
     network = AutoModelForSequenceClassification.from_pretrained(root / "folder").eval()
@@ -93,6 +88,7 @@ def ways(request, tmp_path_factory):
     }
 
 
+@pytest.mark.long  # the parts are in tests/eval and tests/export
 @given(texts=st.lists(TEXTS, min_size=1, max_size=5))
 def test_every_way_gives_the_same_probabilities(ways, texts):
     found = {name: ask(texts) for name, ask in ways.items()}

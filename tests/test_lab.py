@@ -100,8 +100,7 @@ def shown(notebook, pattern, kind):
     return [output.data[kind] for output in outputs(notebook, pattern) if kind in output.get("data", {})]
 
 
-@pytest.mark.long
-@pytest.mark.slow  # six training runs, a minute on two idle cores
+@pytest.mark.long  # six training runs, a minute on two idle cores
 def test_every_cell_runs_and_shows_what_it_promises(executed):
     notebook, files = executed
 

@@ -21,10 +21,7 @@ ALLOWED = {
 """What each package may import of the others."""
 ONLY = {"common": {"numpy", "pandas", "scipy"}}
 """The only libraries that a package may import, apart from the standard library."""
-NEVER = {
-    "analysis": {"torch", "fairseq", "transformers"},
-    "preprocess": {"torch", "fairseq"},
-}
+NEVER = {"analysis": {"torch", "fairseq", "transformers"}, "preprocess": {"torch", "fairseq"}}
 """Libraries that a package must not import anywhere, not even inside a function."""
 
 EXTRAS = {

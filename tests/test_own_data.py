@@ -35,7 +35,7 @@ def run(here, *words):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_csv_file_becomes_scores_tables_and_predictions(reviews):
     flags = [*SIZES.split(), "--max-epoch", "1", "--precision", "fp32"]
     command = [ROOT / "train.sh", "--data", "reviews.csv", "--seeds", "1", "--device", "cpu"]

@@ -127,7 +127,6 @@ def assert_the_command_by_hand_is_that_of_train(clone, command):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_the_marked_commands_run(clone):
     blocks = marked("run")
     assert sorted(blocks) == sorted(ORDER)
@@ -180,13 +179,11 @@ def parsed(tmp_path_factory):
     return [(page, answer) for (page, _), answer in zip(lines, answers, strict=True)]
 
 
-@pytest.mark.slow
 def test_every_documented_command_is_accepted_by_its_parser(parsed):
     refused = [f"{page}: {answer['line']}\n  {answer['error']}" for page, answer in parsed if answer["error"]]
     assert not refused, "\n".join(refused)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("title", make_command_line.titles())
 def test_every_option_is_in_the_command_reference(title):
     page = text_of(make_command_line.PAGE)

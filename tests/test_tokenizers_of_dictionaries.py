@@ -54,7 +54,6 @@ def characters(folder):
     return ["--tokenizer", "characters", "--dict", str(folder / "dict.txt")], texts
 
 
-@pytest.mark.slow
 def test_a_language_model_of_fairseq_with_the_files_of_gpt2_is_fine_tuned(tmp_path, monkeypatch):
     """As fairseq's own roberta.base: model.pt, dict.txt, encoder.json and vocab.bpe in one folder."""
     monkeypatch.chdir(tmp_path)

@@ -146,7 +146,6 @@ PREDICTIONS = ["fairseq", "fairseq-random-seed2", "hf", "lora", "causal", "ngram
 PREDICTIONS += ["onnx"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", PREDICTIONS)
 def test_predictions_are_the_same(old, entries, capfd, kind):
     name = f"predict-{kind}.jsonl"
@@ -158,7 +157,6 @@ def test_predictions_are_the_same(old, entries, capfd, kind):
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=PROBABILITIES)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["evaluate.md", "evaluate-from-predictions.md"])
 def test_evaluations_are_the_same(old, entries, capfd, name):
     entry = entries[name]
@@ -180,12 +178,10 @@ def flat(content, place=""):
     return {key: value for name, part in items for key, value in flat(part, f"{place}.{name}").items()}
 
 
-@pytest.mark.slow
 def test_a_language_model_generates_the_same(old, entries, capfd):
     assert run(entries["generate.txt"]["command"], capfd) == expected(old, "generate.txt")
 
 
-@pytest.mark.slow
 def test_a_converted_folder_is_converted_back(old, entries, capfd):
     run(entries["export-fairseq.txt"]["command"], capfd)
     assert (old / "out/back/model.pt").is_file()
@@ -197,7 +193,6 @@ DRY_RUNS = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRY_RUNS)
 def test_the_same_command_finds_its_runs(old, entries, capfd, kind):
     name = f"dry-run-{kind}.txt"
@@ -205,7 +200,6 @@ def test_the_same_command_finds_its_runs(old, entries, capfd, kind):
     assert found == (["finished (skipped)"] if kind == "bow" else STATE.findall(expected(old, name)))
 
 
-@pytest.mark.slow
 def test_a_file_of_labelled_text_has_the_same_folder(old, entries, capfd):
     folder = old / "data/reviews-4abf0af5"
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

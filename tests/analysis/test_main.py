@@ -100,10 +100,3 @@ def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "66.83 ± 1.38 (3)" in done.stdout
-
-
-def test_the_error_for_an_unknown_option_suggests_the_nearest(runs, capsys):
-    assert main(["tables", str(runs), "--spilt", "valid"]) == 2
-    error = capsys.readouterr().err
-    assert "usage: roberta-small tables" in error
-    assert "--split" in error

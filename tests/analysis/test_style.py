@@ -110,9 +110,9 @@ def legends_fit(figure):
     )
 
 
-def test_width_and_format_of_figures(four, tmp_path):
+def test_width_and_format_of_figures(runs, tmp_path):
     study = study_words(tmp_path, 'width = "one-column"\n')
-    words = ["figures", str(four), "--out", str(tmp_path / "out"), *study]
+    words = ["figures", str(runs), "--out", str(tmp_path / "out"), *study]
     assert main([*words, "--figure-format", "png", "pdf", "svg"]) == 0
     png = (tmp_path / "out" / "accuracy_seeds.png").read_bytes()
     assert struct.unpack(">I", png[16:20])[0] == 3.25 * 200

@@ -9,6 +9,7 @@ import pytest
 
 from roberta_small.common.cli import Parser, SettingsParser, load_extensions, positive
 from roberta_small.common.errors import UsageError, UserError, exit_code
+from tests.support import preloaded
 
 
 @pytest.mark.parametrize(("word", "nearest"), [("--init", "--inits?"), ("--oput", "--output?")])
@@ -65,7 +66,7 @@ def test_commands_and_fairseqs_processes_have_the_registered_metric(tmp_path, lo
     (tmp_path / "my_metric.py").write_text(METRIC)
     environment = os.environ | {"RS_PLUGINS": str(tmp_path / "my_metric.py")}
     code = f"{loaded_by}\nfrom roberta_small.common.metrics import logged\nprint([m.name for m in logged()])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    done = subprocess.run([preloaded.python(), "-c", code], capture_output=True, text=True, env=environment)
     assert "'constant_metric'" in done.stdout, done.stderr
 
 

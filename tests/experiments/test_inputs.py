@@ -69,8 +69,7 @@ def test_the_mean_of_each_subset(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "fact"),
-    [("1 900\n0\n", "line 2: '0'"), ("1 900\nmadeupword0000 0\n", ": 1 "), ("", ": 0 ")],
+    ("text", "fact"), [("1 900\n0\n", "line 2: '0'"), ("1 900\nmadeupword0000 0\n", ": 1 "), ("", ": 0 ")]
 )
 def test_invalid_label_dictionaries_raise(here, text, fact):
     path = here / "bin/label/dict.txt"

@@ -1,7 +1,6 @@
 """The registry of methods, and a toy method from outside the package."""
 
 import importlib
-import subprocess
 import sys
 
 import pytest
@@ -12,7 +11,6 @@ from roberta_small.common.files import ROOT
 from roberta_small.common.run import Run
 from roberta_small.experiments import methods
 from roberta_small.experiments.__main__ import main
-from tests.support import preloaded
 
 
 @pytest.fixture
@@ -62,18 +60,3 @@ def test_an_unknown_method_raises(name, facts):
     with pytest.raises(UserError) as caught:
         methods.find(name)
     assert all(fact in str(caught.value) for fact in facts)
-
-
-def test_help_imports_no_torch():
-    program = (
-        "import sys\nfrom roberta_small.experiments.__main__ import main\n"
-        "for words in (['--help'], ['train', '--help'], ['pretrain', '--help']):\n"
-        "    try: main(words)\n    except SystemExit: pass\n"
-        "print({'torch', 'fairseq', 'transformers', 'sklearn'} & set(sys.modules))\n"
-        "from roberta_small.experiments import methods; methods.find('tfidf')\n"
-        "print({'torch', 'fairseq', 'transformers'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [preloaded.REAL, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-2:] == ["set()", "set()"]

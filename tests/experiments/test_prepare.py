@@ -1,5 +1,6 @@
 """`--data FILE`: which folder a file becomes, with which tokenizer, and what is rejected before."""
 
+import functools
 import gzip
 import json
 import re
@@ -24,7 +25,7 @@ from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.download import command as download
 from roberta_small.preprocess.tokenization.choice import MODEL, locate
 from tests.support import tiny_tokenizers
-from tests.support.labelled_files import texts, write_csv
+from tests.support.labelled_files import texts, tokenizer, write_csv
 from tests.support.parsed import train_settings
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
@@ -72,14 +73,15 @@ def test_a_file_is_prepared_before_the_plan_and_found_again(reviews, sweep):
 
 
 def test_the_folder_depends_on_content_and_options(reviews):
-    first = folder_of("--data", "reviews.csv")
-    assert folder_of("--data", reviews / "reviews.csv") == first
-    assert folder_of("--data", "./reviews.csv", "--text-column", "text", "--valid", "5") != first
-    second = folder_of("--data", "reviews.csv", "--data-seed", "2")
+    made = functools.partial(folder_of, "--tokenizer", tokenizer())
+    first = made("--data", "reviews.csv")
+    assert made("--data", reviews / "reviews.csv") == first
+    assert made("--data", "./reviews.csv", "--text-column", "text", "--valid", "5") != first
+    second = made("--data", "reviews.csv", "--data-seed", "2")
     assert (second / "text/test.input0").read_text() != (first / "text/test.input0").read_text()
     with open("reviews.csv", "a") as stream:
         stream.write("un livre,good\n")
-    assert folder_of("--data", "reviews.csv") != first
+    assert made("--data", "reviews.csv") != first
     assert len(prepared()) == 4
 
 
@@ -108,7 +110,7 @@ def test_any_file_name_gives_a_folder_name(here, name):
     write_reviews(name.removesuffix(".gz"))
     if name.endswith(".gz"):
         Path(name).write_bytes(gzip.compress(Path(name.removesuffix(".gz")).read_bytes()))
-    data = folder_of(f"--data={name}")
+    data = folder_of(f"--data={name}", "--tokenizer", tokenizer())
     assert not set(data.name) & set(": ")
     assert data.name[0] not in ".-"
 

@@ -60,7 +60,7 @@ def test_a_wrong_flag_after_the_dashes_ends_before_a_run_starts(shell):
     assert {path.name for path in shell.here.iterdir()} == {"bin"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pretrain_then_fine_tune_with_fairseq(shell):
     write_data(shell.here / "d é", sizes={"train": 24, "valid": 8, "test": 8})
     lengths = ["--tokens-per-sample", "16", "--max-positions", "32", "--batch-size", "4"]

@@ -84,6 +84,8 @@ def test_a_configuration_is_read_as_by_transformers_or_refused_by_name(models, f
         reference = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
         wanted_BK = output(reference)[0]
     except Exception:  # Transformers cannot read it
+        if len(changes) > 1:
+            return  # one of the others may change the logits
         reference = None
     torch.testing.assert_close(output(loaded.model).logits, wanted_BK, atol=1e-5, rtol=1e-5)
     if reference is not None and loaded.labels.kind.has_classes:

@@ -31,7 +31,7 @@ TEXTS = ["un livre magnifique", "déçu et long", "livre banal " * 30, ""]
 def exported(request, tmp_path_factory):
     """(kind, run, folder of Transformers)."""
     root = tmp_path_factory.mktemp(request.param)
-    _, run = make_labelled_run(root, request.param)
+    _, run = make_labelled_run(root, request.param, "--encoder-layers", "1")  # the exporter takes seconds
     convert(run, root / "folder")
     return request.param, run, root / "folder"
 
@@ -101,7 +101,7 @@ def by_torch(classifier, row):
         return classifier(ids_1L, (ids_1L != PAD).long()).numpy()
 
 
-@pytest.mark.parametrize("exported", [REGRESSION], indirect=True)  # the exporter takes seconds
+@pytest.mark.parametrize("exported", [REGRESSION], indirect=True)
 def test_a_graph_with_one_output_predicts_the_same(exported, tmp_path, capsys):
     _, run, _ = exported
     out = tmp_path / "graph.onnx"

@@ -8,22 +8,13 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.network import read_checkpoint
 from roberta_small.export.transformers.networks import converted, source_of
-from tests.support.exported_runs import (
-    HEAD,
-    PAD,
-    dictionary_of,
-    padded_ids,
-    stock_model,
-    train_classifier,
-)
+from tests.support.exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model, train_classifier
 
 BEST, LABELS = "checkpoint_best.pt", Labels.single(["neg", "pos"])
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [[], ["--activation-fn", "relu", "--encoder-layers", "3"], ["--layer-norm-eps", "0.01"]],
-    ids=str,
+    "flags", [[], ["--activation-fn", "relu", "--encoder-layers", "3"], ["--layer-norm-eps", "0.01"]], ids=str
 )
 def test_logits_of_a_classifier_equal_stock_fairseqs(tmp_path, flags):
     data, run = train_classifier(tmp_path, *flags)

@@ -12,6 +12,7 @@ import pytest
 
 from roberta_small.common.errors import UsageError
 from roberta_small.fairseq_plugin import compat
+from tests.support import preloaded
 
 PACKAGE = Path(compat.__file__).parent
 FOREIGN = """
@@ -55,7 +56,7 @@ def test_every_replacement_is_installed_once(patch):
 
 
 def test_a_function_wrapped_by_another_plugin_before_or_after_is_replaced_once():
-    result = subprocess.run([sys.executable, "-c", FOREIGN], capture_output=True, text=True, check=False)
+    result = subprocess.run([preloaded.python(), "-c", FOREIGN], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
 

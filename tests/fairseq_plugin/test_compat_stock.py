@@ -65,7 +65,7 @@ def losses(folder, plugin):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stock_tasks_have_the_same_losses_with_the_plugin(tmp_path):
     stock, ours = losses(tmp_path / "stock", False), losses(tmp_path / "plugin", True)
     assert {task: len(values) for task, values in stock.items()} == dict.fromkeys(TASKS, 4)

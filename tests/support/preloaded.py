@@ -4,7 +4,7 @@
 `sys.executable`. `PROGRAM [-P] -m MODULE ...` and `PROGRAM [-P] -c CODE ...` are executed in a fork of the
 server with the caller's arguments, environment, working folder and standard streams, and end with the exit
 code or signal of the fork. All other arguments start the real interpreter. Processes that a command starts
-with `sys.executable` are forks, too.
+with `sys.executable` are forks, too. The workers of pytest-xdist share the server of their controller.
 
 Variables that libraries read when they are imported (OMP_NUM_THREADS) have the value of the first call.
 """
@@ -28,12 +28,18 @@ PACKAGES = (
     "fairseq.options",
     "fairseq.tasks",
     "pandas",
+    "scipy.stats",
     "sentencepiece",
     "transformers.trainer",
     "transformers.models.roberta.modeling_roberta",
+    "transformers.models.bert.modeling_bert",
     "peft",
+    "sklearn.feature_extraction.text",
+    "sklearn.model_selection",
     "sklearn.pipeline",
 )
+SHARED = "PRELOADED_PYTHON"
+"""The variable with the program that the workers of pytest-xdist share."""
 REAL = sys.executable
 """The interpreter itself, also where `sys.executable` is replaced by `python()`."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -41,7 +47,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @functools.cache
 def python() -> str:
-    """The path of the program; its server ends with this process."""
+    """The path of the program; its server ends with this process, or with the controller of this worker."""
+    if SHARED in os.environ:
+        return os.environ[SHARED]
     import atexit
     import shlex
     import shutil
@@ -116,18 +124,16 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 def serve(place: str) -> dict[str, Any]:
     """Import `PACKAGES`, and fork for each caller; returns the request in each fork."""
     import gc
-    import importlib
     import logging
 
-    for name in PACKAGES:
-        importlib.import_module(name)
-    logging.getLogger().handlers.clear()  # set by fairseq's speech modules
-    logging.getLogger().setLevel(logging.WARNING)
-    gc.freeze()  # the forks' garbage collection would copy the memory of all these objects
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
         listener.listen()
-        print("ready", flush=True)
+        print("ready", flush=True)  # callers wait until everything is imported
+        _import()
+        logging.getLogger().handlers.clear()  # set by fairseq's speech modules
+        logging.getLogger().setLevel(logging.WARNING)
+        gc.freeze()  # the forks' garbage collection would copy the memory of all these objects
         while True:
             if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
                 os._exit(0)  # the process that started this one has ended
@@ -137,6 +143,25 @@ def serve(place: str) -> dict[str, Any]:
             connection.close()
             _reap()
     return _handle(connection)
+
+
+def _import() -> None:
+    """Import `PACKAGES`, and parse a command line of fairseq: its defaults, a second, are then parsed."""
+    import importlib
+
+    for name in PACKAGES:
+        importlib.import_module(name)
+    sys.path.insert(0, os.path.dirname(__file__))
+    importlib.import_module("composing").install()
+    del sys.path[0]
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    stock = "sentence_prediction"
+    words = ["data", "--task", stock, "--criterion", stock, "--arch", "roberta"]
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    with contextlib.suppress(ImportError):  # since version 5: what the first loading of a model compiles
+        importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("bert")
 
 
 def _reap() -> None:

@@ -16,10 +16,7 @@ from tests.support.analysis.command_words import study_words
 from tests.support.analysis.run_trees import write_events, write_run
 
 SCALARS = ("--table", "scalars", "--format", "csv")
-RUNS = {
-    "random": ([50.0, 62.0], [50.5, 65.5]),
-    "pretrained": ([70.0, 81.0], [69.0, 79.25]),
-}
+RUNS = {"random": ([50.0, 62.0], [50.5, 65.5]), "pretrained": ([70.0, 81.0], [69.0, 79.25])}
 
 
 @pytest.fixture

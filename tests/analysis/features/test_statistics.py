@@ -223,12 +223,7 @@ def test_accuracy_with_and_without_duplicates(run_tree, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("command", "fmt"),
-    [
-        (["seeds"], "markdown"),
-        (["expected"], "latex"),
-        (["compare", *GROUPS], "csv"),
-        (["accuracy"], "json"),
-    ],
+    [(["seeds"], "markdown"), (["expected"], "latex"), (["compare", *GROUPS], "csv"), (["accuracy"], "json")],
 )
 def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, command, fmt):
     name, *more = command

@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from roberta_small.eval.__main__ import main
 from roberta_small.eval.evaluate.command import error_texts
 from roberta_small.eval.evaluate.error_analysis import accuracy_by_length, page_data, render
 from roberta_small.eval.origin import DataFolder, RunCheckpoint
+from tests.support.analysis import chromium
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
@@ -176,26 +176,31 @@ def test_data_of_the_text_can_be_given_with_prediction_files(trained, copied_run
     assert not page.exists()
 
 
-def in_browser(path, changes=None):
-    """The DOM of the page after setting the controls."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A function from the values of controls to the DOM of the page, in one browser."""
+    if not chromium.BROWSER:
         pytest.skip("needs Chromium")
-    script = f"""<script>for (const [id, value] of Object.entries({json.dumps(changes or {})})) {{
-        document.getElementById(id).value = value;
-        document.getElementById(id).dispatchEvent(new Event("input"));
-    }}</script></body>"""
-    path.write_text(render(page_content(*RUNS)).replace("</body>", script), encoding="utf-8")
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{path}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    path = tmp_path_factory.mktemp("page") / "errors.html"
+    path.write_text(render(page_content(*RUNS)), encoding="utf-8")
+    with chromium.browser() as page:
+
+        def dom(**changes):
+            page.open(f"file://{path}?{json.dumps(changes)}")  # another address, so that it is loaded again
+            for name, value in changes.items():
+                page.run(f"document.getElementById('{name}').value = '{value}'")
+                page.run(f"document.getElementById('{name}').dispatchEvent(new Event('input'))")
+            return page.run("document.documentElement.outerHTML")
+
+        yield dom
 
 
-def test_page_in_a_browser(tmp_path):
-    page = in_browser(tmp_path / "errors.html")
-    shown = re.search(r"<main.*?</main>", page, re.S)[0]
-    assert shown.count("<article>") == 1
-    assert "&lt;/script&gt;&lt;b&gt;gras&lt;/b&gt; &amp; beau" in shown
-    assert "85.0 %" in shown
+def test_page_in_a_browser(shown):
+    page = shown()
+    articles = re.search(r"<main.*?</main>", page, re.S)[0]
+    assert articles.count("<article>") == 1
+    assert "&lt;/script&gt;&lt;b&gt;gras&lt;/b&gt; &amp; beau" in articles
+    assert "85.0 %" in articles
     assert re.search(r"disagree on 1\b", page)
 
 
@@ -212,7 +217,7 @@ def test_page_in_a_browser(tmp_path):
     ],
     ids=str,
 )
-def test_controls_filter_and_sort(tmp_path, changes, lines):
-    page = in_browser(tmp_path / "errors.html", changes)
+def test_controls_filter_and_sort(shown, changes, lines):
+    page = shown(**changes)
     assert [int(n) / 7 for n in re.findall(r'class="note">reviews\.csv, line (\d+)', page)] == lines
     assert page.count("<mark>") == (2 if "search" in changes else 0)

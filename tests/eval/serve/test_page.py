@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -11,11 +10,11 @@ import pytest
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.origin import find_runs
 from roberta_small.eval.serve import app
+from tests.support.analysis.chromium import BROWSER
 from tests.support.servers import LIMITS, serving
 from tests.support.tiny_runs import GOOD, make_data, make_run
 
 pytest.importorskip("captum")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
 # Chooses the model, types the texts, submits them as Ctrl+Enter does, and writes down what the page requests.
 TYPING = """

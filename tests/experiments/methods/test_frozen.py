@@ -101,11 +101,8 @@ def test_the_head_is_a_regression_of_the_mean_vectors(encoder, run):
     assert found_NK[:, columns] == pytest.approx(wanted_NK, abs=1e-4)
     written = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
     assert written.outputs == pytest.approx(found_NK, abs=1e-4)
-    # The run as others read it.
+    # The run as others read it; as a graph, test_other_families.py has the same network.
     assert export(["transformers", str(run), "--out", "folder"]) == 0
-    assert export(["onnx", str(run), "--out", "model.onnx"]) == 0
-    again_NK = SentenceClassifier.from_run("model.onnx").probabilities(texts["test"])
-    assert again_NK == pytest.approx(found_NK, abs=1e-4)
     network = AutoModelForSequenceClassification.from_pretrained("folder", trust_remote_code=True).eval()
     inputs = AutoTokenizer.from_pretrained("folder")(texts["test"], padding=True, return_tensors="pt")
     with torch.inference_mode():
@@ -161,11 +158,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(run, encoder, capfd, mon
     monkeypatch.setattr("roberta_small.experiments.methods.frozen.fit.atomic_write", refuse)
     words = ["data/classification", *manifest.read(run)["recipe_flags"], "--max-positions", "9"]
     found = Encoder.of("cpu", "fp32", manifest.read(run)["checkpoint"]["path"], words)
-    assert {split: len(one) for split, one in found.vectors().items()} == {
-        "train": 54,
-        "valid": 18,
-        "test": 18,
-    }
+    assert [len(one) for one in found.vectors().values()] == [54, 18, 18]
     assert "the vectors are not kept" in capfd.readouterr().out
 
 

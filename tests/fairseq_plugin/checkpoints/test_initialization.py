@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -21,12 +22,17 @@ def start(data, save_dir, *flags):
 
 
 @pytest.fixture
-def checkpoint(data, tmp_path):
+def checkpoint(original, tmp_path):
+    """A copy, beside which a test may write."""
+    (tmp_path / "pretrained").mkdir()
+    return shutil.copy(original, tmp_path / "pretrained/model.pt")
+
+
+@pytest.fixture(scope="module")
+def original(data, tmp_path_factory):
     """A checkpoint without a classification head, as of a masked language model."""
-    trainer = start(data, tmp_path / "first")
-    path = tmp_path / "pretrained" / "model.pt"
-    path.parent.mkdir()
-    save(trainer, path)
+    path = tmp_path_factory.mktemp("original") / "model.pt"
+    save(start(data, path.parent), path)
     state = torch.load(path, weights_only=True)
     state["model"] = {k: v + 1 for k, v in state["model"].items() if not k.startswith("classification_heads")}
     torch.save(state, path)

@@ -7,7 +7,7 @@ from fairseq.models.roberta.model import RobertaModel
 
 from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
-from tests.support.training import INPUT, LM, SIZES, STEPS, build_trainer, fairseq_train, save
+from tests.support.training import INPUT, LM, SIZES, STEPS, build_trainer, losses_of, save, started
 
 CLASSIFY = ["--task", "sentence_classification", "--criterion", "sentence_classification"]
 NO_LENGTH = [word for word in INPUT if word not in ("--max-positions", "32")]
@@ -65,19 +65,19 @@ def test_masked_lm_has_the_positions_of_its_blocks_as_in_stock_fairseq(data):
     assert build(*words, *SIZES, "--tokens-per-sample", "24").max_positions() == 24
 
 
-@pytest.mark.slow
-def test_fairseq_train_fine_tunes_a_stock_checkpoint_with_its_flags(data, tmp_path):
-    """As a user calls it; the configuration of the saved checkpoint has the arch and the plugin's flags."""
+def test_a_stock_checkpoint_is_fine_tuned_with_its_flags(data, tmp_path):
+    """The configuration of the saved checkpoint has the arch and the plugin's flags."""
     words = [data / "input0", *LM, "--criterion", "masked_lm", "--arch", "roberta_base", *SIZES, *STEPS]
     save(build_trainer([*words, "--optimizer", "adam"])[1], tmp_path / "stock.pt")
     train = [
         data, *CLASSIFY, "--arch", "roberta_base", *INPUT, *SIZES, *STEPS, "--optimizer", "fused_adam",
-        "--max-positions", "16", "--max-update", "2", "--save-dir", tmp_path / "run",
-        "--finetune-from-model", tmp_path / "stock.pt", "--distributed-world-size", "1",
+        "--max-positions", "16", "--save-dir", tmp_path / "run",
+        "--finetune-from-model", tmp_path / "stock.pt",
     ]  # fmt: skip
-    done = fairseq_train(*train)
-    assert done.returncode == 0, done.stderr[-2000:]
-    arguments = torch.load(tmp_path / "run/checkpoint_last.pt", weights_only=True)["cfg"]["model"]
+    trainer = started(train)
+    losses_of(trainer, 2)
+    save(trainer, tmp_path / "run.pt")
+    arguments = torch.load(tmp_path / "run.pt", weights_only=True)["cfg"]["model"]
     assert (arguments.arch, arguments.encoder_kind, arguments.layer_norm_eps) == (
         "roberta_base", "packed", 1e-5,
     )  # fmt: skip

@@ -29,7 +29,7 @@ def test_totals(capsys, arch, figures):
 @pytest.mark.parametrize(
     "flags",
     [
-        "--arch roberta_base --vocabulary 5000 --max-positions 64",
+        "--arch roberta_base --encoder-layers 2 --vocabulary 5000 --max-positions 64",
         "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 20 --encoder-attention-heads 2 "
         "--vocabulary 100 --max-positions 16 --num-classes 5",
     ],

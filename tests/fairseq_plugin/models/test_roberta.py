@@ -143,7 +143,7 @@ def test_given_token_embeddings_replace_the_lookup(pair):
 
 def test_dropout_has_the_same_distribution_as_stock():
     """Mean and variance of the logits and of the gradient norm over many dropout masks."""
-    draws, tokens = 250, sentences()
+    draws, tokens = 120, sentences()
     samples = []
     weights = build(RobertaModel).state_dict()
     torch.manual_seed(2)
@@ -160,7 +160,7 @@ def test_dropout_has_the_same_distribution_as_stock():
     (mean, other_mean), (var, other_var) = zip(*((s.mean(0), s.var(0)) for s in samples), strict=True)
     # The maximum of 16 standard normal values exceeds 4.5 with a probability of 1 in 10,000.
     assert ((mean - other_mean) / ((var + other_var) / draws).sqrt()).abs().max() < 4.5
-    assert (var / other_var).sqrt().tolist() == pytest.approx([1.0] * len(var), abs=0.28)
+    assert (var / other_var).sqrt().tolist() == pytest.approx([1.0] * len(var), abs=0.4)
 
 
 def test_bf16_is_close_to_fp32():

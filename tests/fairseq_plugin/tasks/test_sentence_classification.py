@@ -144,9 +144,7 @@ def test_word_dropout_masks_other_tokens_in_each_epoch_and_only_in_training(tmp_
         epochs.append(masked)
     assert torch.equal(epochs[0], epochs[1])
     assert not torch.equal(epochs[0], epochs[2])
-    assert torch.equal(
-        *(items(one, "valid")[1]["net_input"]["src_tokens"] for one in (plain, task)),
-    )
+    assert torch.equal(*(items(one, "valid")[1]["net_input"]["src_tokens"] for one in (plain, task)))
 
 
 @pytest.mark.parametrize("batch_size", [4, 8, 12, 32])

@@ -34,7 +34,7 @@ def gpu(gpu_kernels, monkeypatch):
 
 def trained(gpu, words, updates=12):
     """The trainer after some updates, and the gradient norm and the loss of each."""
-    _, trainer = build_trainer(words)
+    _, trainer = build_trainer([*words, "--encoder-layers", "1"])
     pretended_gpu.train_on(gpu, trainer)
     found = []
     step = type(trainer.task).train_step

@@ -1,7 +1,6 @@
 """How training ends: an error if it diverges, and fairseq's loading threads stop before the process does."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fairseq.data.iterators import BufferedIterator
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.training import termination
 from roberta_small.fairseq_plugin.training.termination import stop_loading
+from tests.support import preloaded
 from tests.support.training import CLASSIFIER, build_trainer, losses_of
 
 
@@ -79,6 +79,6 @@ def test_the_plugin_stops_loading_threads_at_exit():
         "loaded = BufferedIterator(2, Batches(0.01))\n"
         "next(loaded)\n"
     )
-    command = [sys.executable, "-c", script, str(Path(__file__).parents[3])]
+    command = [preloaded.python(), "-c", script, str(Path(__file__).parents[3])]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "alive: False\n"), ended.stderr

@@ -1,5 +1,7 @@
 """fairseq-train with the plugin: parity with stock, logs, resuming, errors."""
 
+import json
+import re
 import shlex
 
 import pytest
@@ -16,6 +18,7 @@ from tests.support.training import (
     STEPS,
     STOCK,
     build_trainer,
+    fairseq_command,
     fairseq_train,
     losses_and_accuracy,
     losses_of,
@@ -27,7 +30,11 @@ LENGTH = shlex.split("--max-epoch 2 --no-epoch-checkpoints")
 SUBSETS = shlex.split(
     "--valid-subset valid,test --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric"
 )
-LOGS = shlex.split("--no-epoch-checkpoints --log-interval 4")
+LOGS = shlex.split("--no-epoch-checkpoints --log-interval 4 --log-format json")
+VALIDATE = shlex.split(
+    "--task sentence_classification --valid-subset valid,test --batch-size 5 --cpu --log-format json"
+)
+RECORD = re.compile(r"\| INFO \| (valid|test) \| (\{.*\})$", flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +66,27 @@ def scalars(folder):
     return {tag: {e.step: e.value for e in accumulator.Scalars(tag)} for tag in accumulator.Tags()["scalars"]}
 
 
-@pytest.mark.slow
+def records(output):
+    """Subset -> its last metrics; the training log has the subset in their names."""
+    found = {}
+    for subset, text in RECORD.findall(output):
+        record = {key.removeprefix(f"{subset}_"): value for key, value in json.loads(text).items()}
+        found[subset] = [record[name] for name in ("loss", "accuracy", "macro_f1", "mcc")]
+    return found
+
+
 def test_a_run_logs_its_metrics(data, tmp_path):
+    """And fairseq-validate, without --criterion, computes those of the last epoch."""
     places = ["--save-dir", tmp_path, "--tensorboard-logdir", tmp_path / "tensorboard"]
-    result = fairseq_train(data, *CLASSIFIER, *SUBSETS, *LOGS, "--max-epoch", 3, *places)
+    name = ["--classification-head-name", "sentiment"]
+    result = fairseq_train(data, *CLASSIFIER, *SUBSETS, *LOGS, *name, "--max-epoch", 3, *places)
     assert (result.returncode, result.stderr) == (0, "")
     assert "tensorboardX" not in result.stdout
+    done = fairseq_command("validate", data, *VALIDATE, "--path", tmp_path / "checkpoint_last.pt")
+    assert done.returncode == 0, done.stderr
+    validated = records(done.stdout)
+    assert validated.keys() == {"valid", "test"}
+    assert validated == records(result.stdout)
 
     # Unrounded metrics at the end of each epoch of 6 updates.
     logs = {

@@ -47,10 +47,8 @@ def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
     assert best == pytest.approx(100 * np.mean(predicted_N == splits["valid"].targets))
     # Without test, the choice is the same.
     again = fit({name: splits[name] for name in ("train", "valid")}, labels, Features())
-    assert (again.linear.strength, again.linear.valid_scores) == (
-        fitted.linear.strength,
-        fitted.linear.valid_scores,
-    )
+    assert again.linear.strength == fitted.linear.strength
+    assert again.linear.valid_scores == fitted.linear.valid_scores
     informative = fitted.most_informative(3)
     assert list(informative) == list(labels.classes)
     for ngrams in informative.values():
@@ -83,8 +81,7 @@ def append(path, line):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [("test.label", "good\n"), ("valid.input0", "un livre\n"), ("train.label", "\n")],
+    ("name", "line"), [("test.label", "good\n"), ("valid.input0", "un livre\n"), ("train.label", "\n")]
 )
 def test_texts_and_labels_that_do_not_match_are_errors(texts, name, line):
     append(texts / name, line)

@@ -27,6 +27,7 @@ def main(words):
 
 
 RUN = Path("runs/tfidf/tfidf/seed0")
+TWO_CLASSES = pytest.mark.parametrize("texts", [["good", "bad"]], indirect=True)
 ONCE = {}
 """Content of train.label -> a run fitted on these texts."""
 
@@ -95,6 +96,7 @@ def test_a_run_is_evaluated_with_a_page_of_its_errors(fitted, texts, tmp_path):
         open_model(fitted).examples("test", texts)
 
 
+@TWO_CLASSES
 def test_a_finished_run_is_skipped_and_other_features_or_data_are_errors(fitted, texts, tmp_path, capsys):
     before = {path: path.read_bytes() for path in fitted.rglob("*") if path.is_file()}
     arguments = ["--text", str(texts), "--out", str(tmp_path / "runs")]
@@ -108,12 +110,14 @@ def test_a_finished_run_is_skipped_and_other_features_or_data_are_errors(fitted,
     assert {path: path.read_bytes() for path in fitted.rglob("*") if path.is_file()} == before
 
 
+@TWO_CLASSES
 def test_without_sublinear_the_run_counts_occurrences(texts, tmp_path):
     assert main(["--text", str(texts), "--out", str(tmp_path / "runs"), "--no-sublinear"]) == 0
     assert not Tfidf.read(tmp_path / RUN / TFIDF).sublinear
     assert "--no-sublinear" in manifest.read(tmp_path / RUN)["command"]
 
 
+@TWO_CLASSES
 def test_an_unfinished_run_is_fitted_again(fitted, texts, tmp_path):
     before = (fitted / "predictions-test.jsonl").read_bytes()
     content = manifest.read(fitted)
@@ -125,6 +129,7 @@ def test_an_unfinished_run_is_fitted_again(fitted, texts, tmp_path):
     assert len(list((fitted / "tensorboard" / "test").iterdir())) == 1
 
 
+@TWO_CLASSES
 def test_a_fit_that_fails_is_reported(texts, tmp_path, capsys):
     assert main(["--text", str(texts), "--out", str(tmp_path / "runs"), "--min-df", "500"]) == 1
     assert "--min-df 500" in capsys.readouterr().out
@@ -133,6 +138,7 @@ def test_a_fit_that_fails_is_reported(texts, tmp_path, capsys):
 REVIEWS = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data")) / "cls-books"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (REVIEWS / "train.review").exists(), reason="the reviews are not available")
 def test_accuracy_on_real_reviews(tmp_path, monkeypatch):
     data = ["--data", str(REVIEWS / "train.review"), "--valid", "200", "--test", str(REVIEWS / "test.review")]

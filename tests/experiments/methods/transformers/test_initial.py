@@ -9,10 +9,9 @@ from roberta_small.experiments.methods.transformers.train_run import initial_mod
 from roberta_small.export.transformers.networks import to_transformers
 from tests.support.data_folders import write_data
 from tests.support.method_runs import parsed, words
-from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, fairseq_train, save
+from tests.support.training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save, started
 
 HEAD = "sentence_classification_head"
-NO_CHANGE = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +28,10 @@ def trained(tmp_path_factory):
 
 
 def fairseqs(trained, run, seed, *restore):
-    """The initial weights of fairseq-train, after an update with a learning rate of nearly zero."""
+    """The initial weights of fairseq-train."""
     flags = ["--seed", seed, "--save-dir", run, "--cpu", "--num-classes", "2", *restore]
-    done = fairseq_train(trained / "data", *words(NO_CHANGE), *flags)
-    assert done.returncode == 0, done.stderr
-    state = torch.load(run / "checkpoint_last.pt", weights_only=False)
-    return to_transformers(state["model"], FAMILIES["roberta"], head=HEAD, lm_head=False)
+    weights = started([trained / "data", *words(), *flags]).get_model().state_dict()
+    return to_transformers(weights, FAMILIES["roberta"], head=HEAD, lm_head=False)
 
 
 def ours(data, checkpoint, seed=1, changes=()):

@@ -86,9 +86,7 @@ def compare_update(data, run, changes, accumulation):
 LOSSES = {
     MULTI_LABEL: None,
     REGRESSION: None,
-    "smoothed": {"--label-smoothing": "0.2"},
-    "weighted": {"--class-weights": '{"0": 4.0, "1": 0.25}'},
-    "both": {"--class-weights": "balanced", "--label-smoothing": "0.1"},
+    "weighted and smoothed": {"--class-weights": '{"0": 4.0, "1": 0.25}', "--label-smoothing": "0.2"},
 }
 """Kind of labels, or the flags of a loss of one class per text."""
 
