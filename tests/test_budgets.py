@@ -11,8 +11,8 @@ from tests.support import command_lines
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = {
-    "lines of Python outside tests": 45_500,
-    "lines of Python in tests": 37_500,
+    "lines of Python outside tests": 45_900,
+    "lines of Python in tests": 37_600,
     "commands": 20,
     "option rows of the reference": 210,
     "pages of docs": 20,

@@ -161,6 +161,13 @@ def majorities(
     return found
 
 
+def lacks_examples(data: Path, classes: Sequence[str]) -> bool:
+    """Whether one of several exclusive classes has no training example, as far as the labels can be read."""
+    with contextlib.suppress(UserError, OSError, ValueError):  # as for `majorities`
+        return label_kind(data).exclusive and not label_counts(data, "train", len(classes)).all()
+    return False
+
+
 def labels_digest(data: Path) -> str | None:
     """SHA-256 of the labels of valid below a data folder or its line files; None if there are none."""
     found = [path for path in (data / "valid.label", data / "text" / "valid.label") if path.is_file()]

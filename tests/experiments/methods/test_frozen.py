@@ -101,8 +101,11 @@ def test_the_head_is_a_regression_of_the_mean_vectors(encoder, run):
     assert found_NK[:, columns] == pytest.approx(wanted_NK, abs=1e-4)
     written = predictions.to_arrays(predictions.read(run / "predictions-test.jsonl"))
     assert written.outputs == pytest.approx(found_NK, abs=1e-4)
-    # The run as others read it; as a graph, test_other_families.py has the same network.
+    # The run as others read it.
     assert export(["transformers", str(run), "--out", "folder"]) == 0
+    assert export(["onnx", str(run), "--out", "model.onnx"]) == 0
+    again_NK = SentenceClassifier.from_run("model.onnx").probabilities(texts["test"])
+    assert again_NK == pytest.approx(found_NK, abs=1e-4)
     network = AutoModelForSequenceClassification.from_pretrained("folder", trust_remote_code=True).eval()
     inputs = AutoTokenizer.from_pretrained("folder")(texts["test"], padding=True, return_tensors="pt")
     with torch.inference_mode():
@@ -133,8 +136,8 @@ def test_no_text_is_read_twice_and_a_changed_file_is_read_again(run, capfd):
     found = Encoder.of("cpu", "fp32", known["checkpoint"]["path"], words)
     before, files = found.vectors(), sorted(found.cache.glob("*.npz"))
     with pytest.MonkeyPatch.context() as patch:
-        original = Encoder._read
-        patch.setattr(Encoder, "_read", lambda self, rows: read.append(len(rows)) or original(self, rows))
+        original = Encoder.read
+        patch.setattr(Encoder, "read", lambda self, rows: read.append(len(rows)) or original(self, rows))
         assert all(np.array_equal(found.vectors()[split], before[split]) for split in before)
         assert not read
         files[0].write_bytes(files[0].read_bytes()[:-1] + b"!")
@@ -201,6 +204,17 @@ def test_a_file_with_an_encoder_has_the_linear_classifier(encoder, capsys, words
     printed = capsys.readouterr().out
     assert all(fact in printed for fact in facts)
     assert ("--method frozen" in printed) is ("/frozen" in facts[-1])
+
+
+def test_nothing_is_fitted_for_a_class_without_training_examples(encoder, run, capsys):
+    shutil.copytree("data/classification", "more", ignore=shutil.ignore_patterns("*.json"))
+    with open("more/label/dict.txt", "a", encoding="utf-8") as stream:
+        stream.write("other 0\n")
+    options = ["--data", "more", "--pretrained", str(encoder), "--inits", "pretrained", "--dry-run"]
+    assert experiments(["train", *options, "--recipe", "own-data", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "--head linear" in printed
+    assert "--method frozen" not in printed
 
 
 def test_runs_from_an_encoder_start_from_the_fitted_head(encoder, capfd):
