@@ -55,12 +55,14 @@ def only(group: str, at: At = "best", *, metric: str = "accuracy", subset: str =
 
 
 def draws(group: str) -> str:
-    """Mean and standard deviation of the test accuracies of a study's draws of labels: `77.35 ± 2.94`.
+    """Mean and standard deviation of the test accuracies of several draws of labels: `77.35 ± 2.94`.
 
-    The draws are folders `draw1`, `draw2`, ... of the study; of a single one, the accuracy.
+    The draws of `STUDY/TABLE:METHOD/INIT` are the folders TABLE-1, TABLE-2, ... of the study, with one run of
+    the method each. Of a single draw, it is the accuracy.
     """
-    study, _, name = group.partition(":")
-    found = sorted(folder.name for folder in _runs_folder(study).glob("draw*"))
+    place, _, name = group.partition(":")
+    study, _, table = place.rpartition("/")
+    found = sorted(folder.name for folder in _runs_folder(study).glob(f"{table}-*"))
     middle, std = mean_std([average(f"{study}/{draw}:{name}") for draw in found])
     return number(middle, "accuracy") + (f" ± {number(std, 'accuracy')}" if len(found) > 1 else "")
 
