@@ -78,7 +78,7 @@ def planned(method: Method, sweep: Sweep) -> list[Planned]:
 
 def dry_run(method: Method, sweep: Sweep, before: tuple[Method, Sweep] | None = None) -> None:
     """Print the plan and the commands, those of `before` first, without starting a run."""
-    states, machine = planned(method, sweep), _machine(sweep)
+    states, machine = planned(method, sweep), _machine(sweep, before)
     report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
     first = [] if before is None or not _needs_fits(states) else _commands(*before, planned(*before), machine)
     report.commands([*first, *_commands(method, sweep, states, machine)], machine)
@@ -116,7 +116,7 @@ def execute(
     code, 1 if a run failed, and the number of runs that were trained. Raises `UserError` before the first run
     is started, and `KeyboardInterrupt` after a signal.
     """
-    machine = _machine(sweep)
+    machine = _machine(sweep, before)
     states = planned(method, sweep)
     report.plan_table(states, (*sweep.notes, *_device_notes(sweep, machine)))
     fits = []
@@ -145,9 +145,11 @@ def execute(
     return code, launcher.started
 
 
-def _machine(sweep: Sweep) -> Machine:
+def _machine(sweep: Sweep, before: tuple[Method, Sweep] | None = None) -> Machine:
     settings: Settings = sweep.settings
-    paths = {training.run.checkpoint for training in sweep.trainings}
+    # A checkpoint that is not written yet is as large as the one that `before` starts from.
+    trainings = [*sweep.trainings, *(before[1].trainings if before else ())]
+    paths = {training.run.checkpoint for training in trainings}
     largest = max((path.stat().st_size for path in paths if path is not None and path.exists()), default=0)
     return provenance.machine(
         settings.device, settings.jobs, len(sweep.trainings), settings.processes, largest

@@ -20,6 +20,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.run import read_thresholds
 from roberta_small.eval import SentenceClassifier
+from roberta_small.experiments import provenance
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods import Command
 from roberta_small.experiments.methods.frozen.fit import Encoder, require_examples
@@ -204,6 +205,16 @@ def test_a_file_with_an_encoder_has_the_linear_classifier(encoder, capsys, words
     printed = capsys.readouterr().out
     assert all(fact in printed for fact in facts)
     assert ("--method frozen" in printed) is ("/frozen" in facts[-1])
+
+
+def test_the_memory_of_a_run_is_that_of_its_encoder_before_the_fit(encoder, monkeypatch):
+    write("reviews.csv", "classification")
+    options = ["--data", "reviews.csv", "--pretrained", str(encoder), "--dry-run", "--device", "cpu"]
+    sizes = []
+    machine = provenance.machine
+    monkeypatch.setattr(provenance, "machine", lambda *args: sizes.append(args[-1]) or machine(*args))
+    assert experiments(["train", *options, "--out", "unwritten"]) == 0
+    assert min(sizes) > 1000
 
 
 def test_nothing_is_fitted_for_a_class_without_training_examples(encoder, run, capsys):
