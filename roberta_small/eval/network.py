@@ -15,7 +15,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -350,15 +350,14 @@ def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, preci
     In int8, `checkpoint` keeps only their shapes, so that those in fp32 leave memory when they are replaced.
     """
     limit_kernels()
-    weights = dict(checkpoint.weights)
+    # The head is that of the checkpoint. The upgrade, which is for training, would replace others.
+    own = tuple(f"{HEADS}{name}." for name in model.classification_heads)
+    heads = {name: weight for name, weight in checkpoint.weights.items() if name.startswith(own)}
+    weights = _without_heads(checkpoint.weights)
     model.upgrade_state_dict(weights)
-    # A head with other layers than the configuration states is replaced there, which training announces.
-    names = tuple(f"{HEADS}{name}." for name in model.classification_heads)
-    weights = {name: weight for name, weight in weights.items() if not name.startswith(names)}
-    weights |= {name: weight for name, weight in checkpoint.weights.items() if name.startswith(names)}
-    load_weights(model, weights, checkpoint.path)
+    load_weights(model, _without_heads(weights) | heads, checkpoint.path)
     if precision == INT8:
-        del weights
+        del weights, heads
         checkpoint.weights.update({name: w.to("meta") for name, w in checkpoint.weights.items()})
         if device.type != "cpu":
             raise UserError(f"--precision {INT8}: computes on a CPU; add --device cpu, or use bf16")
@@ -370,6 +369,10 @@ def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, preci
         precision = FP32  # of everything else
     model.args.precision = precision
     return model.to(device).eval()
+
+
+def _without_heads(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight for name, weight in weights.items() if not name.startswith(HEADS)}
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:

@@ -155,9 +155,9 @@ def classifiers(
         ]
     fingerprint = inputs.fingerprint_data(data, files)
     uses_soft = plugin and recipe.value("--criterion") == CRITERION
-    headless = {init for init, one in read.items() if one is not None and one.head is None}
+    headless = {init for init, one in read.items() if one and not (one.head or one.architecture.causal)}
     if find_soft_labels(data, "train") is not None or inputs.lacks_examples(data, classes):
-        headless = set()  # what a fit needs
+        headless = set()  # a fit needs one label for each text, and texts for each class
     trainings = []
     for number, init in product(range(len(fits)), initial):
         arm, one = by_start[starts[init]][number]

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from roberta_small.experiments.inputs.prepare import Source
 from roberta_small.experiments.methods import Method
 from roberta_small.experiments.methods.fairseq import Fairseq
 from roberta_small.experiments.recipe import recipe
-from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE, Settings, SweepSettings
+from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE, SweepSettings
 from roberta_small.experiments.sweep import Sweep, Training
 
 OTHER_NAMES = {
@@ -120,7 +120,7 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
             settings[name] = method.settings(own)
     for name, values in settings.items():
         with _naming(name):
-            sweep, before[name] = _from_fitted_heads(method.sweep(values, method.prepare(values)))
+            sweep, before[name] = _from_fitted_heads(method, method.sweep(values, method.prepare(values)))
             extra[name], notes = _baselines(method, sweep, fitted=before[name] is not None)
             sweeps[name] = replace(sweep, notes=(*sweep.notes, *notes))
     (first, sweep), *others = sweeps.items()
@@ -143,17 +143,14 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
     return _execute(method, sweeps, before, extra, Path(options.out))
 
 
-def _from_fitted_heads(sweep: Sweep) -> tuple[Sweep, Fits | None]:
+def _from_fitted_heads(method: Method, sweep: Sweep) -> tuple[Sweep, Fits | None]:
     """The sweep, with the checkpoints of fitted heads (`Training.fits_head`), and the runs that fit these."""
-    from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
-    from roberta_small.experiments.methods.frozen.method import VECTORS, FrozenSettings
-
-    settings = sweep.settings
     inits = {one.run.init: sweep.inits[one.run.init] for one in sweep.trainings if one.fits_head}
-    if not inits or isinstance(settings, FrozenSettings):
+    if not inits or not isinstance(method, Fairseq):
         return sweep, None
-    alone = replace(settings, source=Source(str(sweep.data)), given=inits)
-    fits = FROZEN.sweep(FROZEN.of_sweep(alone), sweep.data)
+    from roberta_small.experiments.methods.frozen.method import VECTORS  # slow to import
+
+    frozen, fits = before = _frozen(sweep, inits)
 
     def key(training: Training) -> tuple[Any, ...]:
         return training.run.init, *(training.recipe.flags.get(flag) for flag in VECTORS)
@@ -163,8 +160,16 @@ def _from_fitted_heads(sweep: Sweep) -> tuple[Sweep, Fits | None]:
         replace(one, run=replace(one.run, checkpoint=found[key(one)])) if one.fits_head else one
         for one in sweep.trainings
     )
-    note = f"{', '.join(inits)}: fine-tuning starts from the linear classifier of {FROZEN.name}, fitted first"
-    return replace(sweep, trainings=trainings, notes=(*sweep.notes, note)), (FROZEN, fits)
+    note = f"{', '.join(inits)}: fine-tuning starts from the linear classifier of {frozen.name}, fitted first"
+    return replace(sweep, trainings=trainings, notes=(*sweep.notes, note)), before
+
+
+def _frozen(sweep: Sweep, inits: Mapping[str, Path | None]) -> Fits:
+    """The linear classifiers of encoders, for the vectors that the runs of a sweep have."""
+    from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
+
+    alone = replace(sweep.settings, source=Source(str(sweep.data)), given=inits)
+    return FROZEN, FROZEN.sweep(FROZEN.of_sweep(alone), sweep.data)
 
 
 def _baselines(method: Method, sweep: Sweep, *, fitted: bool) -> tuple[list[Fits], list[str]]:
@@ -174,23 +179,23 @@ def _baselines(method: Method, sweep: Sweep, *, fitted: bool) -> tuple[list[Fits
         return [], []
     if settings.slurm is not None:
         return [], ["baselines: not submitted; without --slurm, the same command fits them"]
-    from roberta_small.experiments.methods.frozen.method import METHOD as FROZEN
     from roberta_small.experiments.methods.tfidf.method import METHOD as TFIDF
     from roberta_small.experiments.methods.tfidf.method import Features, TfidfSettings
 
     folder = Source(str(sweep.data))
     tfidf = TfidfSettings(out=settings.out, device="cpu", source=folder, text=None, features=Features())
-    fits: list[tuple[Method, Settings]] = [(TFIDF, tfidf)]
+    planned: dict[str, Callable[[], Fits]] = {
+        TFIDF.name: lambda: (TFIDF, TFIDF.sweep(tfidf, TFIDF.prepare(tfidf)))
+    }
     if (pretrained := settings.given.get("pretrained")) is not None and not fitted:
-        alone = replace(settings, source=folder, given={"pretrained": pretrained})
-        fits.append((FROZEN, FROZEN.of_sweep(alone)))
+        planned["frozen"] = lambda: _frozen(sweep, {"pretrained": pretrained})
     found: list[Fits] = []
     notes = []
-    for one, given in fits:
+    for name, plan in planned.items():
         try:
-            found.append((one, one.sweep(given, one.prepare(given))))
+            found.append(plan())
         except UserError as error:
-            notes.append(f"baseline {one.name}: left out ({error})")
+            notes.append(f"baseline {name}: left out ({error})")
     trainer = method if isinstance(method, Fairseq) else Fairseq()
     ngrams = replace(
         settings, source=folder, recipe=NGRAMS, arm=NGRAMS, passthrough=(), grid={}, given={"random": None},

@@ -258,3 +258,24 @@ def test_a_model_without_an_encoder_starts_from_no_checkpoint(root):
     assert fitted(root, "random", recipe="ngrams.txt").flags == {}
     with pytest.raises(UserError, match=r"--arch ngram_classifier.*--inits random"):
         fitted(root, "small", recipe="ngrams.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "fits"),
+    [
+        ("short", ["--recipe", "own-data"], True),
+        ("short", ["--recipe", "reference"], False),
+        (
+            "causal",
+            ["--recipe", "causal-reference", "--", "--head", "linear", "--max-positions", "32"],
+            False,
+        ),
+    ],
+)
+def test_a_linear_head_is_fitted_for_masked_encoders_of_any_length(root, tmp_path, capsys, name, words, fits):
+    state = torch.load(root / f"{name}.pt", weights_only=False)
+    state["model"] = {key: w for key, w in state["model"].items() if "classification_heads" not in key}
+    torch.save(state, tmp_path / "encoder.pt")
+    options = ["--data", str(root / "data"), "--inits", f"mine={tmp_path / 'encoder.pt'}", "--dry-run"]
+    assert main(["train", *options, "--out", str(tmp_path), "--device", "cpu", *words]) == 0
+    assert ("--method frozen" in capsys.readouterr().out) is fits

@@ -195,11 +195,16 @@ def test_fine_tuning_starts_from_the_fitted_head(run, capsys):
             ["--grid", "max-positions=8,16"],
             ["--max-length 8\n", "/frozen,max-positions=8/pretrained/seed0/checkpoint_best.pt --reset"],
         ),
+        (
+            ["--recipe", "mine.txt"],
+            ["--max-length 12 -- --pooling first\n", "/frozen/pretrained/seed0/checkpoint_best.pt --reset"],
+        ),
     ],
 )
 def test_a_file_with_an_encoder_has_the_linear_classifier(encoder, capsys, words, facts):
     """Fine-tuning starts from it in the recipe for own data; else it is a baseline."""
     write("reviews.csv", "classification")
+    Path("mine.txt").write_text("--base own-data\n--max-positions 12\n--pooling first\n")
     options = ["--data", "reviews.csv", "--pretrained", str(encoder), "--dry-run", "--device", "cpu"]
     assert experiments(["train", *options, *words]) == 0
     printed = capsys.readouterr().out

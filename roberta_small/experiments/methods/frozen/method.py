@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from roberta_small.eval.precision import AUTO, BF16, FP32, INT8
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.methods import MODEL, Command, Method
 from roberta_small.experiments.recipe.architecture import LINEAR, POOLING, POSITIONS
-from roberta_small.experiments.recipe.recipe import load
+from roberta_small.experiments.recipe.recipe import PRETRAINED, load
 from roberta_small.experiments.settings import (
     HYPERPARAMETERS,
     SweepSettings,
@@ -63,6 +64,8 @@ class FrozenSettings(SweepSettings):
 
     precision: str
     """Of the encoder, one of `PRECISIONS`."""
+    defaults: tuple[str, ...] = ()
+    """Flags that replace those of the recipe."""
 
 
 class Frozen(Method):
@@ -103,25 +106,34 @@ class Frozen(Method):
 
     def of_sweep(self, settings: SweepSettings) -> FrozenSettings:
         """The settings for the encoders and the vectors of a sweep."""
-        flags = flags_of(settings.passthrough)
-        kept = [word for flag in VECTORS for word in flags.get(flag, ())]
+
+        def words(flags: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+            return tuple(word for flag in VECTORS for word in flags.get(flag, ()))
+
         grid = {name: values for name, values in settings.grid.items() if f"--{name}" in VECTORS}
         fixed = replace(
-            settings, recipe=RECIPE, arm=self.name, seeds=(int(SEED),), passthrough=tuple(kept), grid=grid,
-            shipped=False, baselines=False,
+            settings, recipe=RECIPE, arm=self.name, seeds=(int(SEED),), grid=grid,
+            passthrough=words(flags_of(settings.passthrough)), shipped=False, baselines=False,
         )  # fmt: skip
-        return self._settings(fixed, AUTO)
+        defaults = words(load(settings.recipe, start=PRETRAINED).flags)
+        return self._settings(fixed, AUTO, defaults)
 
     @staticmethod
-    def _settings(settings: SweepSettings, precision: str) -> FrozenSettings:
+    def _settings(settings: SweepSettings, precision: str, defaults: tuple[str, ...] = ()) -> FrozenSettings:
         # The head is that of the method, whatever head a checkpoint has.
         values = vars(settings) | {"passthrough": (*settings.passthrough, *LINEAR)}
-        return FrozenSettings(**values, precision=precision)
+        return FrozenSettings(**values, precision=precision, defaults=defaults)
 
     def sweep(self, settings: FrozenSettings, data: Path) -> Sweep:
         """One run for each encoder."""
         recorded = [] if settings.precision == AUTO else ["--precision", settings.precision]
-        return classifiers(settings, data, recorded=recorded, packages=("scikit-learn", "scipy"))
+        return classifiers(
+            settings,
+            data,
+            defaults=settings.defaults,
+            recorded=recorded,
+            packages=("scikit-learn", "scipy"),
+        )
 
     def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
         """The process that fits and writes the run."""
