@@ -33,6 +33,7 @@ from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import shown_path
 from roberta_small.experiments import provenance
 from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.inputs.checkpoints import CONFIG
 
 LEAST_UPDATES = 3
 """The first is not timed, and the last has no end."""
@@ -85,6 +86,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         raise UserError(f"{', '.join(unknown)}: no such comparison; there are {', '.join(COMPARISONS)}")
     if args.encoder and (others := set(args.names) - set(OF_ENCODERS)):
         raise UserError(f"--encoder: not for {', '.join(sorted(others))}; only for {', '.join(OF_ENCODERS)}")
+    if args.encoder and not (args.encoder / CONFIG).is_file():
+        raise UserError(f"--encoder {args.encoder}: no {CONFIG} there; name a folder of save_pretrained")
     if args.updates < LEAST_UPDATES:
         raise UserError(f"--updates {args.updates}: at least {LEAST_UPDATES}")
     return args

@@ -98,4 +98,4 @@ def run_quietly(words: Sequence[object]) -> None:
     command = [sys.executable, "-m", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     if done.returncode:
-        raise UserError(f"{words[0]}: {done.stderr.strip().splitlines()[-1]}")
+        raise UserError(f"{words[0]}: {done.stderr.strip().splitlines()[-1].removeprefix('error: ')}")

@@ -33,10 +33,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from roberta_small.common import manifest
 from roberta_small.common.class_weights import FLAG
 from roberta_small.common.cli import EXTENSIONS, PREFIX
+from roberta_small.common.data_folder import INPUTS
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import CACHE, atomic_folder, atomic_write, read_object
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind
-from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD, THRESHOLDS
+from roberta_small.common.run import BEST_CHECKPOINT, TENSORBOARD, THRESHOLDS
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.settings import HYPERPARAMETERS, OWN_DATA
 from roberta_small.preprocess.options import TRAIN

@@ -26,7 +26,7 @@ from roberta_small.analysis.read.discovery import readable
 from roberta_small.analysis.read.long_table import RUN
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.common import predictions as prediction_files
-from roberta_small.common.data_folder import Overlap, read_header
+from roberta_small.common.data_folder import Overlap, keys_digest, read_header
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.predictions import Prediction
@@ -100,7 +100,7 @@ def accuracies(predictions: pd.DataFrame, overlap: Overlap | None = None) -> pd.
     for names, run in predictions.groupby(RUN):
         row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "")}
         if overlap is not None:
-            last, own = run["index"].max(), prediction_files.digest(run.sort_values("index")["key"].to_list())
+            last, own = run["index"].max(), keys_digest(run.sort_values("index")["key"].to_list())
             same = len(run) < overlap.size or prediction_files.may_be_same([own], [overlap.texts])
             if last >= overlap.size or not same:
                 raise UserError(

@@ -21,7 +21,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ REPORT_OBJECTS = ("options", "sha256", "files")
 """Keys of a report whose values are JSON objects."""
 WRITE_AGAIN = "write the data folder again (roberta-small prepare)"
 """The remedy for a corrupt data folder."""
+INPUTS = "inputs"
+"""The folder of a run with what is needed to classify text: a data folder without examples."""
 NOT_A_REPORT = f"not a report of `roberta-small`; {WRITE_AGAIN}"
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -96,6 +98,18 @@ def dictionary_digest(symbols: Sequence[str]) -> str:
     Checkpoints record it to identify the dictionary that they were trained with.
     """
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+
+
+def keys_of(columns: Iterable[Iterable[str]]) -> list[str]:
+    """The key of each example; `columns` has the texts of all examples, of pairs first and second ones."""
+    texts = ("\t".join(parts) for parts in zip(*columns, strict=True))
+    return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+
+
+def keys_digest(keys: Sequence[str | None] | None) -> str | None:
+    """One key for examples in this order, as in an audit; None if the key of one is not known."""
+    known = [key for key in keys or () if key]
+    return keys_of([["\n".join(known)]])[0] if known and len(known) == len(keys or ()) else None
 
 
 def shard_name(number: int) -> str:
@@ -203,7 +217,7 @@ class Overlap:
     lines: frozenset[int]
     """Line numbers, counted from 0."""
     texts: str | None = None
-    """`common.predictions.digest` of the texts of `split`, if the audit has it."""
+    """`keys_digest` of the texts of `split`, if the audit has it."""
 
 
 def read_overlap(

@@ -22,7 +22,6 @@ labels (`common.label_kinds`), which is the same on every line:
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -114,18 +113,6 @@ class PredictionArrays:
     """As in `common.label_kinds`."""
     outputs: NDArray[np.float64]
     """(N, K), as `Labels.outputs`."""
-
-
-def keys_of(columns: Iterable[Iterable[str]]) -> list[str]:
-    """The key of each example; `columns` has the texts of all examples, of pairs first and second ones."""
-    texts = ("\t".join(parts) for parts in zip(*columns, strict=True))
-    return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
-
-
-def digest(keys: Sequence[str | None] | None) -> str | None:
-    """One key for examples in this order, as in an audit; None if the key of one is not known."""
-    known = [key for key in keys or () if key]
-    return keys_of([["\n".join(known)]])[0] if known and len(known) == len(keys or ()) else None
 
 
 def may_be_same(keys: Iterable[str | None] | None, others: Iterable[str | None] | None) -> bool:

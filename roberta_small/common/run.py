@@ -44,8 +44,6 @@ TFIDF = "tfidf.npz"
 """The classifier of a run of the method tfidf (`eval.tfidf`)."""
 THRESHOLDS = "thresholds.json"
 """{class: threshold} of a multi-label classifier."""
-INPUTS = "inputs"
-"""The folder with what is needed to classify text: a data folder without examples."""
 WEIGHTS = ("model.safetensors", "model.pt")
 """File names of a model without training state."""
 FOLDER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

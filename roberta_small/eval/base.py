@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
+from roberta_small.common.data_folder import INPUTS, REPORT, dictionary_digest, read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.common.label_kinds import Labels
-from roberta_small.common.run import INPUTS, read_thresholds
+from roberta_small.common.run import read_thresholds
 from roberta_small.eval.origin import DICTIONARY, DataFolder, OptionalPath, RunCheckpoint, resolve_recorded
 from roberta_small.eval.precision import BF16, FP32, ON_CPU, RECORDED, Precision, choose_precision
 from roberta_small.eval.texts import Examples, Ids, InputFormat, TextInput

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
-from roberta_small.common.data_folder import REPORT, WRITE_AGAIN, read_report
+from roberta_small.common.data_folder import REPORT, WRITE_AGAIN, keys_of, read_report
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import ROOT, read_object, sha256
 from roberta_small.common.manifest import Manifest
 from roberta_small.common.metrics import number
-from roberta_small.common.predictions import keys_of
 from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint, rank
 
 GRAPH = ".onnx"

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from roberta_small.common.data_folder import keys_digest, keys_of
 from roberta_small.common.files import sha256
-from roberta_small.common.predictions import digest, keys_of
 from roberta_small.preprocess.binarize import Split
 from roberta_small.preprocess.dictionary import UNK
 from roberta_small.preprocess.labels import INVISIBLE
@@ -129,7 +129,7 @@ def audit(
         splits[split.name] = {
             "sha256": {Path(path).relative_to(folder).as_posix(): sha256(path) for path in paths},
             "lines": len(part),
-            "texts": digest(keys_of([[row.text for row in part]])),
+            "texts": keys_digest(keys_of([[row.text for row in part]])),
             "labels": dict(sorted(Counter(row.label for row in part).items())),
             **token_statistics(encoder, texts, max_positions=max_positions, workers=workers),
         }

@@ -13,9 +13,8 @@ from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.comparison import examples_table
 from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.common.data_folder import Overlap
+from roberta_small.common.data_folder import Overlap, keys_digest, keys_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.predictions import digest, keys_of
 from tests.support.analysis.prediction_files import write_predictions
 from tests.support.analysis.run_trees import write_run
 
@@ -57,7 +56,7 @@ def test_the_audit_of_another_test_set_is_an_error(run_tree):
     run = root / "fairseq/random/seed1"
     write_predictions(run, LABELS, predicted_by["random", 1], texts=TEXTS)
     own, *others = (
-        Overlap("test", "train", "exact", len(lines), frozenset({3}), digest(keys_of([lines])))
+        Overlap("test", "train", "exact", len(lines), frozenset({3}), keys_digest(keys_of([lines])))
         for lines in (TEXTS, TEXTS[::-1], TEXTS[:-1])
     )
     assert accuracies(read_predictions(find_runs(run)), own)["unseen_n"].item() == 299

@@ -91,6 +91,8 @@ def test_capabilities_are_the_first_cpus(tmp_path):
         (["finetone"], ["finetone", "floor", "finetune"]),
         (["--rounds", "0"], ["--rounds", "0"]),
         (["--updates", "2"], ["--updates", "3"]),
+        (["classify", "--encoder", "absent"], ["absent", "config.json"]),
+        (["floor", "--encoder", "absent"], ["--encoder", "floor", "finetune"]),
         (["--size", "huge"], ["--size", "huge", "base"]),
         (["--batch-size", "0"], ["--batch-size", "0"]),
     ],

@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 
+from roberta_small.common.data_folder import keys_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
 from roberta_small.common.predictions import (
     Prediction,
     file_name,
     from_outputs,
-    keys_of,
     may_be_same,
     read,
     write,

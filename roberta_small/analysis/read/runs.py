@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from roberta_small.analysis.read.discovery import Found, Log, discover, readable
@@ -39,6 +39,8 @@ class LoggedRun(identity.Run):
     """Metric that selected checkpoint_best.pt, if the manifest records the flags of the recipe."""
     label_kind: str = SINGLE_LABEL
     """The kind of labels (`common.label_kinds`)."""
+    label_files: Mapping[str, str] = field(default_factory=dict)
+    """Path in the data folder -> SHA-256, as far as the manifest records them."""
     continued: bool = False
     """Whether it was finished once and then got more epochs, so that its learning rate has risen again."""
     named_by: str = manifest.NAME
@@ -99,6 +101,18 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
             "%s without %s (first: %s): named by their path, assumed to be unfinished",
             count(len(without), "run"), manifest.NAME, without[0].folder,
         )  # fmt: skip
+    for file in ("label/valid.bin", "label/test.bin", "label/valid.label", "label/test.label"):
+        # With another dictionary, the same labels may have other ids.
+        known = {
+            (run.label_files.get("label/dict.txt"), run.label_files[file]): run.name
+            for run in runs
+            if file in run.label_files
+        }
+        if len({dictionary for dictionary, _ in known}) < len(known):
+            logger.warning(
+                "%s: the data of these runs differ in %s; their results are not comparable",
+                enumerate_some(known.values()), file,
+            )  # fmt: skip
     if continued := [run.name for run in runs if run.continued]:
         logger.warning(
             "%s got more epochs after the end, where the learning rate rises again: %s",
@@ -171,6 +185,7 @@ def _run(found: Found) -> LoggedRun:
         raise UserError(
             f"{found.folder / manifest.NAME}: cannot be read (a link without a target?); restore it"
         )
+    checksums = content["data"].get("sha256") or {}
     return LoggedRun(
         folder=found.folder,
         arm=content["arm"],
@@ -182,6 +197,7 @@ def _run(found: Found) -> LoggedRun:
         precision=content.get("precision"),
         selected_by=flags_of(content.get("recipe_flags") or []).get("--best-checkpoint-metric", (None,))[-1],
         label_kind=kind_of(content.get(KIND, SINGLE_LABEL), found.folder / manifest.NAME).name,
+        label_files={file: one for file, one in checksums.items() if file.startswith("label/")},
         continued=bool(content.get("continued")),
         logs=found.logs,
     )

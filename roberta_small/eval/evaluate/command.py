@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from roberta_small.common import archive, predictions
 from roberta_small.common.cli import positive
-from roberta_small.common.data_folder import NOTIONS, REPORT, Overlap, read_overlap
+from roberta_small.common.data_folder import NOTIONS, REPORT, Overlap, keys_digest, keys_of, read_overlap
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256
 from roberta_small.common.label_kinds import Labels, Targets, kind_of_report
@@ -254,7 +254,7 @@ def error_texts(args: argparse.Namespace, run: RunCheckpoint) -> tuple[list[str]
         raise UserError(f"--errors: needs examples with one class each; those of {data.path} are {kind.name}")
     columns = data.columns(args.split, " or omit --errors")
     texts = [" | ".join(parts) for parts in zip(*columns, strict=True)]
-    return texts, data.places(args.split, len(texts)), predictions.keys_of(columns)
+    return texts, data.places(args.split, len(texts)), keys_of(columns)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
@@ -308,8 +308,8 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
     kept_N = np.ones(len(member.targets), dtype=bool)
     if overlap is None:
         return kept_N
-    texts = overlap.texts or predictions.digest(member.keys)
-    if overlap.size != len(kept_N) or texts != (predictions.digest(member.keys) or texts):
+    texts = overlap.texts or keys_digest(member.keys)
+    if overlap.size != len(kept_N) or texts != (keys_digest(member.keys) or texts):
         raise UserError(
             f"--audit: describes {overlap.size:,} lines of {overlap.split}, but the data have "
             f"{len(kept_N):,}, or other texts; use the audit.json of the data that were predicted"

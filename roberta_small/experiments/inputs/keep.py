@@ -10,10 +10,9 @@ import json
 import shutil
 from pathlib import Path
 
-from roberta_small.common.data_folder import REPORT, read_report
+from roberta_small.common.data_folder import INPUTS, REPORT, read_report
 from roberta_small.common.files import atomic_folder, sha256
 from roberta_small.common.label_kinds import KIND, SCALING
-from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
 
 DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")

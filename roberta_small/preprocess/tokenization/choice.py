@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import manifest
-from roberta_small.common.data_folder import REPORT, read_report, shard_name
+from roberta_small.common.data_folder import INPUTS, REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import SHIPPED, SHIPPED_NAME, atomic_write, read_object
-from roberta_small.common.run import INPUTS
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines

@@ -147,3 +147,16 @@ def test_runs_that_got_more_epochs_are_named(runs, caplog):
     (message,) = caplog.messages
     assert message.startswith("1 run ")
     assert "fairseq/random/seed2" in message
+
+
+def test_runs_with_other_test_labels_are_named(tmp_path, caplog):
+    for seed, test in ((1, "a"), (2, "a"), (3, "b")):
+        checksums = {"label/dict.txt": "d", "label/valid.bin": "v", "label/test.bin": test}
+        data = {"path": "data", "sha256": checksums}
+        write_manifest(
+            write_run(tmp_path, "random", seed, [50.0], [50.0]), "fairseq", "random", seed, data=data
+        )
+    find_runs(tmp_path)
+    (message,) = caplog.messages
+    assert {"fairseq/random/seed2", "fairseq/random/seed3"} <= set(re.split("[,:] ", message))
+    assert "label/test.bin" in message

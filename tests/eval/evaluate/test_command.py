@@ -11,6 +11,7 @@ from sklearn import metrics as sk
 from roberta_small.analysis.predictions import read_predictions
 from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.common import predictions
+from roberta_small.common.data_folder import keys_digest, keys_of
 from roberta_small.eval.__main__ import main
 from tests.support.tiny_runs import make_data, make_run, write_manifest
 
@@ -189,7 +190,7 @@ def test_predictions_of_other_texts_are_not_scored_together(sweep, trained, tmp_
     runs = shutil.copytree(sweep, tmp_path / "runs")
     for seed in (1, 2):
         found = [predictions.Prediction(i, "neg", {"neg": 0.3, "pos": 0.7}) for i in range(3)]
-        keys = predictions.keys_of([[f"text {seed} {i}" for i in range(3)]])
+        keys = keys_of([[f"text {seed} {i}" for i in range(3)]])
         predictions.write(runs / f"fairseq/random/seed{seed}/predictions-test.jsonl", found, keys)
     message = error_of(capsys, "evaluate", "--checkpoint", runs, "--from-predictions")
     assert all(fact in message for fact in ("seed1", "seed2", "--data", "--write-predictions"))
@@ -197,8 +198,8 @@ def test_predictions_of_other_texts_are_not_scored_together(sweep, trained, tmp_
     assert main([*evaluate, "--data", str(trained.data), "--write-predictions"]) == 0
     assert main([*evaluate, "--from-predictions"]) == 0
     written = predictions.read(runs / "fairseq/random/seed2/predictions-test.jsonl")
-    assert [one.key for one in written] == predictions.keys_of([trained.texts])
-    other = audit(tmp_path / "audit.json", [0], texts=predictions.digest(keys))
+    assert [one.key for one in written] == keys_of([trained.texts])
+    other = audit(tmp_path / "audit.json", [0], texts=keys_digest(keys))
     assert "--audit" in error_of(capsys, *evaluate, "--from-predictions", "--audit", other)
 
 

@@ -1,6 +1,7 @@
 """Prediction files for small run trees."""
 
-from roberta_small.common.predictions import Prediction, file_name, keys_of, write
+from roberta_small.common.data_folder import keys_of
+from roberta_small.common.predictions import Prediction, file_name, write
 
 
 def write_predictions(run, labels, predicted, split="test", texts=None):

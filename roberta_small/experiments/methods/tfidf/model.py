@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from roberta_small.common.data_folder import keys_of
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
 from roberta_small.common.label_kinds import Labels
-from roberta_small.common.predictions import keys_of
 from roberta_small.common.run import TFIDF, write_thresholds
 from roberta_small.eval.tfidf import TOKENS, Tfidf, joined, shortest
 from roberta_small.experiments.methods import MODEL, linear

@@ -9,6 +9,7 @@ from fairseq import tasks
 from fairseq.trainer import Trainer as FairseqTrainer
 
 from roberta_small.common import predictions
+from roberta_small.common.data_folder import keys_of
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.label_kinds import (
     KINDS,
@@ -107,7 +108,7 @@ def test_a_run_predicts_what_its_checkpoint_predicts(labelled, tmp_path, method)
     assert train_one(data, tmp_path, *options, changes=changes_for(kind)) == 0
     texts = (data / "text/test.input0").read_text().splitlines()
     rows = predictions.read(tmp_path / "predictions-test.jsonl")
-    assert [row.key for row in rows] == predictions.keys_of([texts])
+    assert [row.key for row in rows] == keys_of([texts])
     found = predictions.to_arrays(rows)
     wanted = SentenceClassifier.from_run(tmp_path / "checkpoint_best.pt", data=data)
     assert found.outputs == pytest.approx(wanted.probabilities(texts), abs=1e-5)
