@@ -16,6 +16,7 @@ from roberta_small.experiments.methods.fairseq import PLUGIN, RESETS, Fairseq
 from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.preprocess import dictionary
 
 OURS_ONLY = (
     "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",
@@ -46,9 +47,9 @@ def command(who: str, settings: Settings, recipe: str, data: Path, changes: Mapp
         flags = {flag: value for flag, value in flags.items() if flag not in OURS_ONLY}
         flags |= STOCK[flags["--task"]] | {"--arch": "roberta", "--optimizer": "adam"}
     flags |= settings.sizes.flags() | {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
-    flags |= {"--max-positions": str(settings.max_positions)} | (
-        {"--cpu": ""} if settings.machine.cpu else {}
-    )
+    flags["--max-positions"] = str(settings.max_positions)
+    if settings.machine.cpu:
+        flags["--cpu"] = ""
     if settings.planned:
         checkpoint, *planned = settings.planned
         flags |= {flag: " ".join(values) for flag, (_, *values) in flags_of(planned).items()}
@@ -101,9 +102,8 @@ def classes(settings: Settings) -> int:
 
 def vocabulary(data: Path) -> int:
     """Number of vocabulary entries of a binarized folder, with fairseq's special symbols and `<mask>`."""
-    dictionary = next(path for path in (data / "input0" / "dict.txt", data / "dict.txt") if path.exists())
-    tokens = [line.rsplit(" ", 1)[0] for line in dictionary.read_text(encoding="utf-8").split("\n") if line]
-    return 4 + len(tokens) + ("<mask>" not in tokens)
+    path = next(path for path in (data / "input0" / "dict.txt", data / "dict.txt") if path.exists())
+    return len(dictionary.load(str(path)).with_mask())
 
 
 def tuned(settings: Settings) -> dict[str, str]:

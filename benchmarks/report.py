@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +103,7 @@ def duration(seconds: float) -> str:
 
 def describe_machine(machine: Machine) -> dict[str, Any]:
     """Commit, packages, CPU with its matrix instructions, cores, memory, GPU, the user's variables."""
-    found = provenance.static(machine, TRAINING)
-    for name in PACKAGES:
-        try:
-            found["packages"][name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    found = provenance.static(machine, (*TRAINING, *PACKAGES))
     found["hardware"]["capabilities"] = capabilities()
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)}
     return found | {"environment": variables}

@@ -10,7 +10,6 @@ with thousands or with a unit must be in one of them; code, link targets, dates 
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tomllib
@@ -145,11 +144,7 @@ def reviewed(path: Path) -> Page:
 @report_errors
 def main(argv: list[str] | None = None) -> int:
     """Check or write; 1 if a number is stale, or neither computed nor given."""
-    parser = Parser(
-        prog="python docs/check_numbers.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog="python docs/check_numbers.py", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the computed numbers and tables")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents (default: all)")
     args = parser.parse_args(argv)

@@ -25,23 +25,16 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT
 from roberta_small.common.metrics import number
 from roberta_small.common.statistics import mean_std, t_interval, wilson_interval
-from roberta_small.common.tables import p_value
+from roberta_small.common.tables import mean_std_cell, p_value
 
 At = str | int
 
 
 def mean(
-    group: str,
-    at: At = "best",
-    *,
-    metric: str = "accuracy",
-    subset: str = "test",
-    ddof: int = 1,
-    seeds: int = sys.maxsize,
+    group: str, at: At = "best", *, subset: str = "test", ddof: int = 1, seeds: int = sys.maxsize
 ) -> str:
-    """Mean and standard deviation over the seeds up to `seeds`: `66.07 ± 2.72`."""
-    middle, std = mean_std(_scores(group, at, metric, subset, seeds), ddof)
-    return f"{number(middle, metric)} ± {number(std, metric)}"
+    """Mean and standard deviation of the accuracies of the seeds up to `seeds`: `66.07 ± 2.72`."""
+    return mean_std_cell(*mean_std(_scores(group, at, "accuracy", subset, seeds), ddof), "accuracy")
 
 
 def average(group: str, at: At = "best", *, metric: str = "accuracy", subset: str = "test") -> float:
@@ -49,9 +42,9 @@ def average(group: str, at: At = "best", *, metric: str = "accuracy", subset: st
     return float(_scores(group, at, metric, subset).mean())
 
 
-def only(group: str, at: At = "best", *, metric: str = "accuracy", subset: str = "test") -> str:
-    """The mean over the seeds with the decimals of the metric: `66.07`."""
-    return number(average(group, at, metric=metric, subset=subset), metric)
+def only(group: str, at: At = "best", *, subset: str = "test") -> str:
+    """The mean accuracy over the seeds: `66.07`."""
+    return number(average(group, at, subset=subset), "accuracy")
 
 
 def draws(group: str) -> str:

@@ -324,23 +324,19 @@ class TextModel(BaseEstimator):
         if self.method not in (METHOD, FROZEN):
             raise UserError(f"method={self.method!r}: choose {METHOD!r} or {FROZEN!r}")
         if self.method == FROZEN:
-            self._check_frozen()
+            if self.pretrained is None:
+                raise UserError("method='frozen': needs a pretrained encoder; name it with pretrained=")
+            names = [name.replace("-", "_") for name in HYPERPARAMETERS if name != "max-length"]
+            if given := [name for name in (*names, "flags", "class_weight") if getattr(self, name)]:
+                raise UserError(
+                    f"method='frozen': {given[0]}= has no effect, because nothing is trained; omit it"
+                )
             options = {name: value for name, value in options.items() if name not in TRAINED}
             return _command_line({"method": FROZEN, **options}, [])
         if (weights := self._weights()) is not None:
             kind.require_exclusive("class_weight")
             flags += [FLAG, weights if isinstance(weights, str) else json.dumps(weights, ensure_ascii=False)]
         return _command_line(options, flags)
-
-    def _check_frozen(self) -> None:
-        """Raise `UserError` for parameters that have no effect where nothing is trained."""
-        if self.pretrained is None:
-            raise UserError("method='frozen': needs a pretrained encoder; name it with pretrained=")
-        names = [name.replace("-", "_") for name in HYPERPARAMETERS if name != "max-length"]
-        if given := [name for name in (*names, "flags", "class_weight") if getattr(self, name)]:
-            raise UserError(
-                f"method='frozen': {given[0]}= has no effect, because nothing is trained; omit it"
-            )
 
     def _weights(self) -> dict[str, float] | str | None:
         if not isinstance(self.class_weight, Mapping):

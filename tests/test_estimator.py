@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import threading
 import weakref
 from types import SimpleNamespace
@@ -248,11 +249,30 @@ def test_texts():
         ([0.5, 1.0, 2.0], "fraction"),
         (["a", " a", "b"], "spaces"),
         (np.zeros((3, 2, 2)), "shape"),
+        # Several labels.
+        ([["a"], "b", ["c"]], "label 1"),
+        ([["a"], ["a"], []], "1 class"),
+        ([["a"], [1], []], "int, str"),
+        (np.array([[0, 2], [1, 0], [1, 1]]), "0 and 1"),
+        ([["a", 1], ["b"], ["c"]], "int, str"),
+        ([[3, 3, 4], [1, 2, 3], [2, 4, 5]], "label 0"),
+        (pd.DataFrame({"a": [1, pd.NA, 0], "b": [0, 1, 1]}, dtype="Int64"), "label 1 .* a"),
+        (pd.DataFrame({"a": [1, 1, 0], "b": [0, None, 1]}, dtype=object), "label 1 .* b"),
     ],
 )
 def test_labels_that_are_not_accepted(labels, fact):
     with pytest.raises(ValueError, match=fact):
         TextClassifier().fit(["a", "b", "c"], labels)
+
+
+def test_numbers_and_seeds_that_are_not_accepted():
+    numbers = (["a", "b", "c"], [1, 2, float("nan")], [1, 2], [[1, 2]] * 3)
+    for wrong, fact in zip(numbers, ("numbers", "label 2", "3 texts", "shape"), strict=True):
+        with pytest.raises(ValueError, match=fact):
+            TextRegressor().fit(["a", "b", "c"], wrong)
+    for seeds in (3, ()):
+        with pytest.raises(ValueError, match="seeds: "):
+            TextClassifier(seeds=seeds).fit(["a", "b"], [0, 1])
 
 
 @pytest.fixture
@@ -303,12 +323,6 @@ def test_class_weight_is_the_flag_and_sample_weight_names_it(commands):
         TextRegressor(class_weight="balanced").fit(pairs, [3, 7])
 
 
-@pytest.mark.parametrize("seeds", [3, ()])
-def test_seeds_that_are_no_sequence(seeds):
-    with pytest.raises(ValueError, match="seeds: "):
-        TextClassifier(seeds=seeds).fit(["a", "b"], [0, 1])
-
-
 @pytest.mark.long
 def test_train_and_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -316,8 +330,11 @@ def test_train_and_tables(tmp_path, monkeypatch, capsys):
     pd.DataFrame({"text": texts, "label": labels}).to_csv("reviews.csv", index=False)
     how = {"epochs": 1, "layers": 1, "device": "cpu", "no_baselines": True, "flags": SIZES}
     found = train("reviews.csv", seeds=(1, 2), **how)
-    assert "training examples" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "training examples" in printed
     assert found["best"]["seed"].tolist() == [1, 2]
+    shown = re.findall(r"^random +[12] +finished +1 +[\d.]+ +1 +([\d.]+)", printed, flags=re.MULTILINE)
+    assert found["best"]["test"].tolist() == pytest.approx([float(test) for test in shown], abs=0.01)
     pd.testing.assert_frame_equal(found["epochs"], tables("runs")["epochs"])
     valid = load_runs("runs").query("subset == 'test' and metric == 'accuracy'")["value"]
     assert found["epochs"]["mean"].tolist() == pytest.approx([valid.mean()])
@@ -378,27 +395,12 @@ def test_a_regressor(tmp_path):
     assert 0 < np.mean(found) < 200
     regressor.save(tmp_path / "saved")
     assert TextRegressor.load(tmp_path / "saved").predict(texts) == pytest.approx(found)
-    assert regressor._best_run().name in ("seed1", "seed2")
+    best = regressor._best_run()
+    assert best.name in ("seed1", "seed2")
+    wanted = SentenceClassifier.from_run(best).probabilities(texts)[:, 0]
+    assert TextRegressor.from_pretrained(best).predict(texts) == pytest.approx(wanted, abs=1e-4)
     with pytest.raises(UserError, match="TextRegressor"):
-        TextClassifier.from_pretrained(regressor._best_run())
-
-
-@pytest.mark.parametrize(
-    ("labels", "fact"),
-    [
-        ([["a"], "b", ["c"]], "label 1"),
-        ([["a"], ["a"], []], "1 class"),
-        ([["a"], [1], []], "int, str"),
-        (np.array([[0, 2], [1, 0], [1, 1]]), "0 and 1"),
-        ([["a", 1], ["b"], ["c"]], "int, str"),
-        ([[3, 3, 4], [1, 2, 3], [2, 4, 5]], "label 0"),
-        (pd.DataFrame({"a": [1, pd.NA, 0], "b": [0, 1, 1]}, dtype="Int64"), "label 1 .* a"),
-        (pd.DataFrame({"a": [1, 1, 0], "b": [0, None, 1]}, dtype=object), "label 1 .* b"),
-    ],
-)
-def test_several_labels_that_are_not_accepted(labels, fact):
-    with pytest.raises(ValueError, match=fact):
-        TextClassifier().fit(["a", "b", "c"], labels)
+        TextClassifier.from_pretrained(best)
 
 
 @pytest.mark.parametrize(
@@ -420,20 +422,6 @@ def test_lists_of_zeros_and_ones_are_an_indicator_matrix_as_for_scikit_learn(lab
     if form == INDICATOR:
         matrix = np.array(list(labels.to_numpy() if hasattr(labels, "to_numpy") else labels)).astype(int)
         assert cells == [sorted(map(str, classes[row == 1])) for row in matrix]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "fact"),
-    [
-        (["a", "b", "c"], "numbers"),
-        ([1, 2, float("nan")], "label 2"),
-        ([1, 2], "3 texts"),
-        ([[1, 2]] * 3, "shape"),
-    ],
-)
-def test_numbers_that_are_not_accepted(numbers, fact):
-    with pytest.raises(ValueError, match=fact):
-        TextRegressor().fit(["a", "b", "c"], numbers)
 
 
 STRINGS = {

@@ -42,17 +42,12 @@ def texts(path: Path) -> list[str]:
     return [" ".join(line.strip() for line in lines) for lines in documents(path)]
 
 
-def shorten(text: str) -> str:
-    """The first words of a text."""
-    return " ".join(text.split()[:MOST_WORDS])
-
-
 def cut(text: str, generator: random.Random) -> Iterator[str]:
-    """A text as consecutive spans of sentences."""
+    """A text as consecutive spans of sentences, each at most of `MOST_WORDS`."""
     sentences = END.split(text)
     while sentences:
         length = generator.randint(1, MOST_SENTENCES)
-        yield shorten(" ".join(sentences[:length]))
+        yield " ".join(" ".join(sentences[:length]).split()[:MOST_WORDS])
         sentences = sentences[length:]
 
 

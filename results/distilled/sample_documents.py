@@ -6,6 +6,7 @@ Documents are separated by empty lines. All documents that begin with a line of 
 the others, in random order, as many as reach this number of characters.
 """
 
+import itertools
 import random
 import sys
 from pathlib import Path
@@ -15,14 +16,9 @@ SEED = 1
 
 def documents(path: Path) -> list[list[str]]:
     """The lines of each document."""
-    found: list[list[str]] = [[]]
     with open(path, encoding="utf-8") as stream:
-        for line in stream:
-            if line.strip():
-                found[-1].append(line)
-            elif found[-1]:
-                found.append([])
-    return [lines for lines in found if lines]
+        parts = itertools.groupby(stream, key=lambda line: bool(line.strip()))
+        return [list(lines) for filled, lines in parts if filled]
 
 
 def sample(text: Path, kept: Path, characters: int, target: Path) -> None:

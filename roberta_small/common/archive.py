@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import lzma
 import os
+import shutil
 import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
@@ -108,12 +109,6 @@ def _extract_file(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, 
         content = tar.extractfile(member)
         assert content is not None  # a regular file
         with content as source, open(path, "xb") as stream:
-            left = member.size
-            while left > 0:
-                chunk = source.read(min(CHUNK_BYTES, left))
-                if not chunk:
-                    raise tarfile.ReadError(f"{member.name} is incomplete")
-                left -= len(chunk)
-                stream.write(chunk)
+            shutil.copyfileobj(source, stream, CHUNK_BYTES)
     except (NotADirectoryError, FileExistsError, UnicodeEncodeError) as error:
         raise UserError(f"{archive}: {member.name!r} cannot be extracted ({error}); copy it again") from None

@@ -105,21 +105,14 @@ def label_counts(data: Path, split: str, classes: int) -> np.ndarray:
     for path in (index, binary):
         if not path.is_file():
             raise UserError(f"{path}: no such file; {FLAG} {BALANCED} counts the labels in it")
-    header = read_header(index)
-    ids = np.zeros(0, np.int64)
-    if header is not None:
+    if (header := read_header(index)) is not None:
         ids = np.fromfile(binary, f"<u{ID_BYTES[header.code]}").astype(np.int64)
-    labels_N = ids[::2] - FIRST_LABEL  # each label is followed by </s>
-    if (
-        header is None
-        or len(ids) != 2 * header.sentences
-        or not ((labels_N >= 0) & (labels_N < classes)).all()
-    ):
-        raise UserError(
-            f"{binary}: not the labels of {classes} classes as `roberta-small prepare` writes them; "
-            f"{WRITE_AGAIN}"
-        )
-    return np.bincount(labels_N, minlength=classes)
+        labels_N = ids[::2] - FIRST_LABEL  # each label is followed by </s>
+        if len(ids) == 2 * header.sentences and ((labels_N >= 0) & (labels_N < classes)).all():
+            return np.bincount(labels_N, minlength=classes)
+    raise UserError(
+        f"{binary}: not the labels of {classes} classes as `roberta-small prepare` writes them; {WRITE_AGAIN}"
+    )
 
 
 def as_value(weights: Mapping[str, float]) -> str:

@@ -90,21 +90,12 @@ class SettingsParser(Parser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._settings: dict[str, tuple[str | None, tuple[str, str] | None]] = {}
+        self._settings: dict[str, str | None] = {}
 
-    def add_setting(
-        self,
-        name: str,
-        default: str | None,
-        explanation: str,
-        *,
-        only_with: tuple[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def add_setting(self, name: str, default: str | None, explanation: str, **kwargs: Any) -> None:
         """Add the option `--NAME` and its environment variable RS_NAME.
 
         A value is a string, or a list of strings from an option with `nargs="+"`; `split_words` accepts both.
-        With `only_with=("launcher", "slurm")`, variable and default are used only with `--launcher slurm`.
         """
         default_text = f"; default: {default}" if default is not None else ""
         self.add_argument(
@@ -113,17 +104,16 @@ class SettingsParser(Parser):
             help=f"{explanation} [{_variable(name)}{default_text}]".replace("%", "%%"),
             **kwargs,
         )
-        self._settings[name] = default, only_with
+        self._settings[name] = default
 
     def parse_settings(self, argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
         """Parse the words before `--`; options not given come from the environment or have their default."""
         words = list(argv)
         cut = words.index("--") if "--" in words else len(words)
         options = self.parse_args(words[:cut])
-        for name, (default, only_with) in self._settings.items():
+        for name, default in self._settings.items():
             destination = name.replace("-", "_")
-            applies = only_with is None or getattr(options, only_with[0]) == only_with[1]
-            if getattr(options, destination) is None and applies:
+            if getattr(options, destination) is None:
                 setattr(options, destination, environ.get(_variable(name)) or default)
         options.passthrough = tuple(words[cut + 1 :])
         return options
@@ -203,11 +193,8 @@ def split_words(value: str | list[str]) -> list[str]:
 def integer(flag: str, text: str, minimum: int, maximum: int | None = None) -> int:
     """Parse an integer within limits; raises `UserError` that names the flag."""
     limits = f"from {minimum}" + (f" to {maximum}" if maximum is not None else "")
-    if (
-        not re.fullmatch(r"[0-9]+", text)
-        or int(text) < minimum
-        or (maximum is not None and int(text) > maximum)
-    ):
+    most = math.inf if maximum is None else maximum
+    if not re.fullmatch(r"[0-9]+", text) or not minimum <= int(text) <= most:
         raise UserError(f"{flag} {text!r}: not an integer {limits}")
     return int(text)
 

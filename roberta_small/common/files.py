@@ -85,11 +85,8 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 def sha256(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:

@@ -153,9 +153,7 @@ class LoadMeter:
             for line in STATISTICS.read_text(encoding="ascii").splitlines():  # proc_stat(5)
                 name, *values = line.split()
                 if name.startswith("cpu") and name != "cpu" and int(name[3:]) in os.sched_getaffinity(0):
-                    ticks = [
-                        int(value) for value in values[:8]
-                    ]  # guest time, after them, is part of user time
+                    ticks = list(map(int, values[:8]))  # guest time, after them, is part of user time
                     idle, passed = idle + ticks[3] + ticks[4], passed + sum(ticks)  # idle and iowait; all
         except (OSError, ValueError, IndexError, AttributeError):
             return None

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import UserError, report_errors
-from roberta_small.common.files import atomic_open
+from roberta_small.common.files import atomic_write
 
 DISTRIBUTION = "fairseq-fixed"
 VERSION = "0.12.3.1"
@@ -107,8 +107,7 @@ class Change:
                 f"{path}: does not contain the text to be changed for Python {self.python}; "
                 f"install {DISTRIBUTION} {VERSION} with `{COMMAND} --reinstall`"
             )
-        with atomic_open(path) as stream:
-            stream.write(text.replace(self.old, self.new))
+        atomic_write(path, text.replace(self.old, self.new))
         print(f"changed {path} ({self.target}): {self.reason}")
 
 
@@ -199,7 +198,7 @@ def _run(words: Sequence[str], path: str | None = None) -> None:
 
 
 @report_errors
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Install fairseq."""
     parser = Parser(
         prog=COMMAND,
@@ -212,7 +211,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reinstall", action="store_true", help="install it again, from an unchanged source")
     options = parser.parse_args(arguments)
     install(options.constraint, reinstall=options.reinstall)
-    return 0
 
 
 if __name__ == "__main__":

@@ -239,8 +239,10 @@ def rank(runs: Iterable[Run]) -> list[Group]:
     contents = [content for members in by_name.values() for _, content in members]
     if any("best" not in content for content in contents):
         raise UserError("the manifest of a run has no best validation")
-    if len({content["best"]["metric"] for content in contents}) > 1:
+    metrics = {content["best"]["metric"] for content in contents}
+    if len(metrics) > 1:
         raise UserError("the runs have different metrics")
+    sign = 1 if any(map(lower_is_better, metrics)) else -1
     if len({content["best"]["labels"] or content["data"]["path"] for content in contents}) > 1:
         raise UserError("the runs have different validation sets")
     groups = []
@@ -250,7 +252,7 @@ def rank(runs: Iterable[Run]) -> list[Group]:
         shared = [subset for subset in best[0]["scores"] if all(subset in one["scores"] for one in best)]
         shared.sort(key=lambda subset: subset != first)
         ranked = sorted(
-            (_order(metric, content["best"]["scores"][first]), run.seed, number)
+            (sign * content["best"]["scores"][first], run.seed, number)
             for number, (run, content) in enumerate(members)
         )
         groups.append(
@@ -262,8 +264,4 @@ def rank(runs: Iterable[Run]) -> list[Group]:
                 fmean(content.get("seconds", 0.0) for _, content in members),
             )
         )
-    return sorted(groups, key=lambda group: (_order(group.metric, group.valid), group.seconds))
-
-
-def _order(metric: str, value: float) -> float:
-    return value if lower_is_better(metric) else -value
+    return sorted(groups, key=lambda group: (sign * group.valid, group.seconds))

@@ -69,9 +69,7 @@ def t_interval(values: Values, level: float = LEVEL) -> Interval:
     return values.mean() - half, values.mean() + half
 
 
-def bootstrap_interval(
-    values: Values, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
-) -> Interval:
+def bootstrap_interval(values: Values, level: float = LEVEL, *, draws: int = DRAWS) -> Interval:
     """Percentile bootstrap interval of the mean (Efron and Tibshirani 1993, section 13.3).
 
     It stays within the range of the values and is too narrow for small samples: at level 0.95 it covers the
@@ -84,7 +82,7 @@ def bootstrap_interval(
         return NONE
     interval = bootstrap(
         (values,), np.mean, n_resamples=draws, confidence_level=level, method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip
     return float(interval.low), float(interval.high)
 
@@ -140,6 +138,15 @@ def confusion(predictions: pd.DataFrame) -> pd.DataFrame:
     return counts.reindex(index=classes, columns=classes, fill_value=0) / predictions["seed"].nunique()
 
 
+def sum_by(group_N: NDArray[np.int64], groups: int, weights_DN: Values) -> Values:
+    """(D, groups) sum of the weights of each group of examples."""
+    from scipy import sparse
+
+    count = len(group_N)
+    membership = sparse.csr_array((np.ones(count), group_N, np.arange(count + 1)), shape=(count, groups))
+    return np.asarray(weights_DN @ membership)
+
+
 def confidence_bins(confidence_N: Values, bins: int = BINS) -> NDArray[np.int64]:
     """(N,) 0-based bin of each confidence; bins have equal width and include their upper end."""
     return np.clip(np.ceil(np.asarray(confidence_N, dtype=float) * bins).astype(int) - 1, 0, bins - 1)
@@ -170,12 +177,8 @@ def expected_calibration_error(
     `weights_DN` the weight of each example (default: one row of ones). Guo et al. 2017, "On Calibration of
     Modern Neural Networks", equation 3.
     """
-    from scipy import sparse
-
     confidence_N = np.asarray(confidence_N, dtype=float)
-    count = len(confidence_N)
-    weights_DN = np.ones((1, count)) if weights_DN is None else weights_DN
+    weights_DN = np.ones((1, len(confidence_N))) if weights_DN is None else weights_DN
     excess_DN = weights_DN * (np.asarray(correct_N, dtype=float) - confidence_N)
-    membership = (np.ones(count), confidence_bins(confidence_N, bins), np.arange(count + 1))
-    sums_DB = np.asarray(excess_DN @ sparse.csr_array(membership, shape=(count, bins)))
+    sums_DB = sum_by(confidence_bins(confidence_N, bins), bins, excess_DN)
     return np.abs(sums_DB).sum(axis=1) / weights_DN.sum(axis=1)

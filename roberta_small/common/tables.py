@@ -146,33 +146,24 @@ def markdown(
     """
     align = (align or "lr").ljust(len(columns), (align or "lr")[-1])
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [columns, *rows]]
-    widths = [max(len(row[index]) for row in cells) if pad else 0 for index in range(len(columns))]
-    widths = [max(3, width) for width in widths]
+    widths = [max(3, *(len(row[index]) for row in cells)) if pad else 3 for index in range(len(columns))]
     rule = ["-" * w if side == "l" else "-" * (w - 1) + ":" for w, side in zip(widths, align, strict=True)]
-    lines = [
-        " | ".join(_aligned(row, widths, align)) if pad else " | ".join(row)
-        for row in [cells[0], rule, *cells[1:]]
-    ]
-    return "".join(f"| {line} |\n" for line in lines)
+    lines = [cells[0], rule, *cells[1:]]
+    if pad:
+        lines = [
+            [
+                cell.ljust(width) if side == "l" else cell.rjust(width)
+                for cell, width, side in zip(line, widths, align, strict=True)
+            ]
+            for line in lines
+        ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def text_table(rows: Sequence[Sequence[str]], align: str = "l") -> list[str]:
-    """The lines of a plain text table with two spaces between columns; the first row is the heading.
-
-    `align` as in `markdown`.
-    """
-    if not rows:
-        return []
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a plain text table with two spaces between columns; the first row is the heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    align = align.ljust(len(widths), align[-1])
-    return ["  ".join(_aligned(row, widths, align)).rstrip() for row in rows]
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
-    return [
-        cell.ljust(width) if side == "l" else cell.rjust(width)
-        for cell, width, side in zip(cells, widths, align, strict=True)
-    ]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _markdown(table: Table) -> str:

@@ -146,10 +146,8 @@ class GraphModel(Model):
         """There is none."""
         raise UserError(f"{self.run.checkpoint}: an ONNX file, not a checkpoint; use the folder of the run")
 
-    @cached_property
-    def precision(self) -> None:
-        """That of the graph."""
-        return None
+    precision = None
+    """That of the graph."""
 
     @cached_property
     def labels(self) -> Labels:

@@ -113,8 +113,7 @@ class LanguageModel:
     def encode(self, prompt: str, number: int = 1) -> list[int]:
         """The ids of `</s>` and the prompt; a line break is read as a space."""
         line = line_of(prompt, f"prompt {number}")
-        ids = self.encoder(Block(f"prompt {number}", 1, line, len(line))).ids
-        row = [EOS, *ids[:-1].tolist()]
+        row = [EOS, *self.encoder(Block(f"prompt {number}", 1, line, len(line))).ids[:-1].tolist()]
         if len(row) > self.network.args.max_positions:
             raise UserError(
                 f"prompt {number}: {len(row) - 1} tokens; the model has {self.network.args.max_positions} "
@@ -133,8 +132,7 @@ class LanguageModel:
         """Generate the new tokens of each row, including `</s>` if it is generated."""
         most = self.network.args.max_positions
         lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
-        padded = pad([np.array(row) for row in rows], PAD)
-        tokens_BN = torch.from_numpy(padded).to(self.device)
+        tokens_BN = torch.from_numpy(pad([np.array(row) for row in rows])).to(self.device)
         positions_BN = torch.arange(tokens_BN.size(1), device=self.device).expand_as(tokens_BN)
         cache = Cache(min(most, tokens_BN.size(1) + length))
         new_B: list[list[int]] = [[] for _ in rows]

@@ -133,8 +133,7 @@ class Checkpoint:
     @property
     def is_causal(self) -> bool:
         """Whether the architecture is a left-to-right model."""
-        found = _supported(arch_name(self.arguments))
-        return found is not None and issubclass(found, CausalRobertaSmall)
+        return issubclass(_supported(arch_name(self.arguments)) or object, CausalRobertaSmall)
 
     def check_classifier(self) -> None:
         """Raise `UserError` unless the checkpoint is a classifier."""
@@ -278,8 +277,7 @@ class Network:
         encoder = self.model.encoder.sentence_encoder
         if hasattr(encoder, "pooled"):
             return encoder.pooled(tokens_BL, self.model.args.pooling, embeddings_BLC).unsqueeze(1)
-        encoded = encoder(tokens_BL, token_embeddings=embeddings_BLC)
-        return encoded["encoder_out"][0][:1].transpose(0, 1)
+        return encoder(tokens_BL, token_embeddings=embeddings_BLC)["encoder_out"][0][:1].transpose(0, 1)
 
 
 def find_device(name: str) -> torch.device:

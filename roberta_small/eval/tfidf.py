@@ -217,10 +217,8 @@ class TfidfModel(Model):
         """There is none."""
         raise UserError(f"{self.run.checkpoint}: a TF-IDF classifier; use predict, evaluate or serve")
 
-    @cached_property
-    def precision(self) -> None:
-        """Everything is computed in fp64."""
-        return None
+    precision = None
+    """Everything is computed in fp64."""
 
     @cached_property
     def labels(self) -> Labels:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,11 @@ def _difference(run: Run, existing: manifest.Manifest, identity: Mapping[str, An
         if old.get("sha256") != new.get("sha256"):
             return f"another {what} ({old.get('path', absent)}, now {new.get('path', absent)})"
     flags, planned = flags_of(existing.get("recipe_flags") or []), flags_of(identity["recipe_flags"])
+    words = {flag: (flags.get(flag, ()), planned.get(flag, ())) for flag in flags | planned}
     shown = [
-        f"{' '.join(flags.get(flag, (flag, 'not set')))}, now {' '.join(planned.get(flag, ('not set',)))}"
-        for flag in flags | planned
-        if not _same(flags.get(flag, ()), planned.get(flag, ()))
+        f"{' '.join(was or (flag, 'not set'))}, now {' '.join(wanted or ('not set',))}"
+        for flag, (was, wanted) in words.items()
+        if len(was) != len(wanted) or not all(map(same, was, wanted))  # as text or as numbers
     ]
     return f"another recipe ({'; '.join(shown)})" if shown else None
 
@@ -169,8 +170,3 @@ def _is_longer(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any
     lengths = [(before.get(flag), now.get(flag)) for flag in LIMITS]
     given = [(float(old[1]), float(new[1])) for old, new in lengths if old is not None and new is not None]
     return all(old <= new for old, new in given) and any(old < new for old, new in given)
-
-
-def _same(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether a flag has the same values, as text or as numbers; without the flag, there are no words."""
-    return len(one) == len(other) and all(map(same, one, other))

@@ -62,10 +62,8 @@ class Progress:
     def read_line(self, line: str) -> None:
         """Read one line of the log; other lines are ignored."""
         if match := RECORD.match(line):
-            try:
+            with contextlib.suppress(ValueError):  # a printed dictionary, not a record
                 self._read_record(match[1], json.loads(match[2]))
-            except ValueError:
-                return  # a printed dictionary, not a record
         elif match := SAVED.search(line):
             self.saved = int(match[1]), int(match[2])
         elif match := PRECISION.search(line):

@@ -122,7 +122,8 @@ def classifiers(
     )
     recipe = recipes.load(settings.recipe, extra)
     files = inputs.classification_files(data, ["train", *recipe.valid_subsets])
-    classes, examples = inputs.label_classes(data), run_length.count_examples(data)
+    classes = inputs.class_names(data / "label/dict.txt") if kind.has_classes else []
+    examples = run_length.count_examples(data)
     inputs.require_writable(settings.out)
 
     def completed(recipe: Recipe) -> Recipe:

@@ -63,10 +63,9 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
         f"{', '.join(methods.REGISTERED)} or package.module:OBJECT for a method outside the project",
     )
     method.add_arguments(parser)
-    hints = _hints(tuned=True)
+    parser.hints = _hints(tuned=True)
     if not parser.has("--lr"):
-        hints = dict.fromkeys(hints, f"the method {method.name} has no such hyperparameter")
-    parser.hints = hints
+        parser.hints = dict.fromkeys(parser.hints, f"the method {method.name} has no such hyperparameter")
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
     options = parser.parse_settings(slurm.join_value(argv), os.environ)

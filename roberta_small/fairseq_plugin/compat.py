@@ -15,9 +15,9 @@ changed in fairseq's source when it is installed (`common.install_fairseq.CHANGE
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
 from roberta_small.common.cli import Parser
@@ -43,8 +43,7 @@ class Patch:
     @property
     def function(self) -> Callable[..., Any]:
         """The replacement."""
-        module, _, name = self.replacement.partition(":")
-        return getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return resolve_name(f"{__package__}.{self.replacement}")
 
     @property
     def reason(self) -> str:
@@ -155,16 +154,8 @@ def chain(function: Any) -> Iterator[Any]:
 
 def locate(target: str) -> tuple[Any, str]:
     """The module, class or registry that contains a target, and the target's name in it."""
-    if target.endswith("]"):
-        registry, _, name = target.removesuffix("]").partition("[")
-        module, _, attribute = registry.rpartition(".")
-        return getattr(importlib.import_module(module), attribute), name
-    path, _, name = target.rpartition(".")
-    try:
-        return importlib.import_module(path), name
-    except ModuleNotFoundError:
-        module, _, owner = path.rpartition(".")
-        return getattr(importlib.import_module(module), owner), name
+    owner, _, name = target.removesuffix("]").rpartition("[" if target.endswith("]") else ".")
+    return resolve_name(owner), name
 
 
 def table() -> str:

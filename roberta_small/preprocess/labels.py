@@ -59,7 +59,13 @@ def check(lines: Sequence[str], kind: LabelKind, options: LabelOptions, where: s
             f"{where}: {count(len(counts), 'label')} in all rows ({quoted(list(counts))}); use at least two"
         )
     if kind.name == MULTI_LABEL:
-        return _check_names(counts) + _check_several(lines)
+        warnings, sizes = _check_names(counts), Counter(len(json.loads(line)) for line in lines)
+        if sizes[1] == len(lines):
+            other = f"choose {TASK} {KINDS[SINGLE_LABEL].task}"
+            warnings.append(f"every row has exactly one label; if that is always so, {other}")
+        elif sizes[0] > len(lines) / 2:
+            warnings.append(f"{count(sizes[0], 'row')} of {len(lines):,} have no label")
+        return warnings
     if options.kind is None and len(lines) >= LEAST_ROWS and len(counts) > len(lines) / 2:
         raise UserError(
             f"{where}: {len(counts):,} different labels in {len(lines):,} rows: this is probably not "
@@ -89,16 +95,6 @@ def _check_numbers(values: Sequence[float], where: str) -> list[str]:
             f"{enumerate_some([f'{value:g}' for value in far])}; they dominate the squared error"
         )
     return warnings
-
-
-def _check_several(lines: Sequence[str]) -> list[str]:
-    sizes = Counter(len(json.loads(line)) for line in lines)
-    if sizes[1] == len(lines):
-        return [
-            f"every row has exactly one label; if that is always so, choose {TASK} {KINDS[SINGLE_LABEL].task}"
-        ]
-    few = sizes[0] <= len(lines) / 2
-    return [] if few else [f"{count(sizes[0], 'row')} of {len(lines):,} have no label"]
 
 
 def _check_names(counts: Mapping[str, int]) -> list[str]:

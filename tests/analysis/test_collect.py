@@ -9,6 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 from roberta_small.analysis import load_runs
 from roberta_small.analysis.__main__ import main
 from roberta_small.common.archive import write
+from tests.support.analysis.printed_tables import failed
 from tests.support.analysis.run_trees import write_run
 
 SECRET = "/home/somebody/fairseq-train"
@@ -41,8 +42,7 @@ def test_the_copy_has_the_same_scalars_and_no_texts(runs, tmp_path):
 def test_nothing_is_overwritten(runs, tmp_path, capsys):
     target = tmp_path / "results"
     (target / "fairseq/random/seed2").mkdir(parents=True)
-    assert main(["collect", str(runs), "--out", str(target)]) == 1
-    err = capsys.readouterr().err
+    err = failed(capsys, "collect", runs, "--out", target)
     assert str(target / "fairseq/random/seed2") in err
     assert "--out" in err
     assert not (target / "fairseq/random/seed1").exists()
@@ -51,8 +51,7 @@ def test_nothing_is_overwritten(runs, tmp_path, capsys):
 def test_a_run_without_manifest_is_an_error(runs, tmp_path, capsys):
     for path in runs.rglob("manifest.json"):
         path.unlink()
-    assert main(["collect", str(runs), "--out", str(tmp_path / "results")]) == 1
-    err = capsys.readouterr().err
+    err = failed(capsys, "collect", runs, "--out", tmp_path / "results")
     assert "manifest.json" in err
     assert str(runs / "fairseq/random/seed1") in err
 
@@ -85,8 +84,7 @@ def test_an_archive_is_read_as_the_folder(runs, tmp_path, capsys):
 def test_an_archive_is_not_overwritten(runs, tmp_path, capsys):
     archive = tmp_path / "study.tar.xz"
     archive.write_bytes(b"old")
-    assert main(["collect", str(runs), "--out", str(archive)]) == 1
-    assert str(archive) in capsys.readouterr().err
+    assert str(archive) in failed(capsys, "collect", runs, "--out", archive)
     assert archive.read_bytes() == b"old"
 
 
@@ -98,8 +96,8 @@ def test_an_error_about_a_run_names_the_archive(runs, tmp_path, capsys):
     (tmp_path / "copy/fairseq/random/seed1/manifest.json").write_text("{")
     write(tmp_path / "copy", tmp_path / "bad.tar.xz")
     capsys.readouterr()
-    assert main(["tables", str(tmp_path / "bad.tar.xz")]) == 1
-    assert f"{tmp_path}/bad.tar.xz/fairseq/random/seed1/manifest.json" in capsys.readouterr().err
+    err = failed(capsys, "tables", tmp_path / "bad.tar.xz")
+    assert f"{tmp_path}/bad.tar.xz/fairseq/random/seed1/manifest.json" in err
 
 
 def test_a_single_run_is_packed_too(runs, tmp_path):

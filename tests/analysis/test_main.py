@@ -1,12 +1,16 @@
-"""The command line, also without torch and fairseq."""
+"""The command line and the Python interface, also without torch and fairseq."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from roberta_small import analysis
 from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.read import long_table
+from tests.support.analysis.printed_tables import printed
 from tests.support.analysis.run_trees import write_events, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +24,8 @@ sys.meta_path.insert(0, Absent())
 from roberta_small.analysis.__main__ import main
 assert not {"matplotlib", "scipy"} & set(sys.modules)
 runs, output = sys.argv[1:]
-codes = [main(["tables", runs]), main(["figures", runs, "--out", output]), main(["runs", runs])]
+codes = [main(["tables", runs]), main(["runs", runs])]
+codes += [main(["figures", runs, "--figure", "seeds", "--out", output])]
 codes += [main(["report", runs, "--out", output + "/report.html"])]
 sys.exit(max(codes))
 """
@@ -35,8 +40,7 @@ def test_tables_prints_both_tables_and_a_summary_of_the_runs(runs, capsys):
 
 
 def test_options_reach_the_tables(runs, capsys):
-    assert main(["tables", str(runs), "--ddof", "0", "--ties", "earliest"]) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "tables", runs, "--ddof", "0", "--ties", "earliest")
     assert "79.08 ± 0.82 (3)" in out  # 79.25, 78 (epoch 1) and 80
     assert "earliest" in out
 
@@ -78,19 +82,16 @@ def selected_by_mcc(tmp_path):
 def test_the_metric_that_the_runs_recorded_selects_the_checkpoint(
     selected_by_mcc, capsys, caplog, options, value, warns
 ):
-    assert main(["tables", str(selected_by_mcc), *options]) == 0
-    assert f"{value} ± 0." in capsys.readouterr().out.partition("after each epoch")[0]
+    out = printed(capsys, "tables", selected_by_mcc, *options)
+    assert f"{value} ± 0." in out.partition("after each epoch")[0]
     assert any("mcc" in record.message for record in caplog.records) == warns
-    assert main(["tables", str(selected_by_mcc), "--table", "seeds", *options]) == 0
-    assert value in capsys.readouterr().out
+    assert value in printed(capsys, "tables", selected_by_mcc, "--table", "seeds", *options)
 
 
 def test_unfinished_runs_are_used_only_on_request(runs, capsys):
     write_run(runs, "random", 4, [50.0], [50.0], status="failed")
-    main(["tables", str(runs)])
-    assert "66.83 ± 1.38 (3)" in capsys.readouterr().out
-    main(["tables", str(runs), "--include-unfinished"])
-    assert "(4)" in capsys.readouterr().out
+    assert "66.83 ± 1.38 (3)" in printed(capsys, "tables", runs)
+    assert "(4)" in printed(capsys, "tables", runs, "--include-unfinished")
 
 
 def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
@@ -100,3 +101,23 @@ def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "66.83 ± 1.38 (3)" in done.stdout
+
+
+HEAVY = ("torch", "fairseq", "matplotlib", "scipy", "tensorflow", "sklearn", "transformers")
+IMPORTED = "import json, sys; from roberta_small.analysis import *; print(json.dumps(sorted(sys.modules)))"
+
+
+def test_every_public_name_is_there():
+    assert sorted(analysis.__all__) == dir(analysis)
+    for name in analysis.__all__:
+        assert getattr(analysis, name).__module__ == analysis.MODULES[name]
+    assert analysis.load_runs is long_table.load_runs
+    # `from roberta_small.analysis import NAME` would give a module of this name.
+    assert not {path.stem for path in Path(analysis.__file__).parent.glob("*.py")} & set(analysis.__all__)
+
+
+def test_reading_imports_no_trainer_and_no_matplotlib():
+    words = [sys.executable, "-c", IMPORTED]
+    modules = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+    assert "pandas" in modules
+    assert not [module for module in modules if module.split(".")[0] in HEAVY]

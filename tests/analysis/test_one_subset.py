@@ -10,6 +10,7 @@ from roberta_small.analysis.__main__ import main
 from roberta_small.common.errors import UserError
 from tests.support.analysis.command_words import words_of
 from tests.support.analysis.log_trees import write_transformers
+from tests.support.analysis.printed_tables import failed, parsed, printed
 from tests.support.analysis.run_trees import write_events, write_run
 
 
@@ -59,8 +60,7 @@ def test_every_command_works_and_says_which_subset_it_is(tree, command, request,
 
 
 def test_the_values_are_those_of_the_best_checkpoints(fairseq, capsys):
-    assert main(["tables", str(fairseq), "--format", "json"]) == 0
-    tables = json.loads(capsys.readouterr().out)
+    tables = parsed(capsys, "tables", fairseq)
     rows = pd.DataFrame(tables["table1"]["rows"]).set_index(["init", "seed"])
     assert rows.at[("random", 1), "test"] == rows.at[("random", 1), "valid"] == 61.0
     assert rows.at[("tuned", "mean"), "test"] == 71.5
@@ -74,8 +74,7 @@ def test_the_only_subset_may_have_another_name(tmp_path, subset, capsys):
         folder = tmp_path / "fairseq" / "random" / f"seed{seed}"
         write_subset(folder, subset)
         write_subset(folder, "train")
-    assert main(["tables", str(tmp_path)]) == 0
-    assert "60.00" in capsys.readouterr().out
+    assert "60.00" in printed(capsys, "tables", tmp_path)
     assert load_runs(tmp_path).query("subset == @subset")["epoch"].max() == 2
 
 
@@ -83,10 +82,8 @@ def test_of_several_subsets_without_test_one_has_to_be_named(tmp_path, capsys, c
     folder = tmp_path / "fairseq" / "random" / "seed1"
     for subset in ("valid", "valid1", "train"):
         write_subset(folder, subset, (50.0, 61.0 if subset == "valid" else 59.0))
-    assert main(["tables", str(tmp_path)]) == 1
-    assert "--split" in capsys.readouterr().err
-    assert main(["tables", str(tmp_path), "--split", "valid1"]) == 0
-    out = capsys.readouterr().out
+    assert "--split" in failed(capsys, "tables", tmp_path)
+    out = printed(capsys, "tables", tmp_path, "--split", "valid1")
     assert "59.00" in out
     assert "only evaluated" not in caplog.text
     assert "optimistic" not in out
@@ -104,6 +101,5 @@ def test_accuracy_is_that_of_the_predictions_of_test(tmp_path, capsys):
         path.unlink()
     line = {"index": 0, "gold": "b", "probabilities": {"a": 0.25, "b": 0.75}}
     (run / "predictions-test.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
-    assert main(["tables", str(tmp_path), "--table", "accuracy", "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["accuracy"]["rows"]
+    (row,) = parsed(capsys, "tables", tmp_path, "--table", "accuracy")["accuracy"]["rows"]
     assert (row["split"], row["accuracy"], row["logged"]) == ("test", 100.0, None)

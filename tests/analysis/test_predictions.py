@@ -1,6 +1,4 @@
-"""Accuracy from prediction files, with and without duplicates, and paired comparison of two groups."""
-
-import json
+"""Prediction files: accuracy, with and without duplicates; comparison of two groups; size of the test set."""
 
 import numpy as np
 import pandas as pd
@@ -9,14 +7,16 @@ from sklearn.metrics import accuracy_score
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
-from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.comparison import examples_table
-from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
+from roberta_small.analysis.predictions import accuracies, compare_predictions, find_size, read_predictions
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.data_folder import Overlap, keys_digest, keys_of
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 from tests.support.analysis.prediction_files import write_predictions
+from tests.support.analysis.printed_tables import parsed
 from tests.support.analysis.run_trees import write_run
+from tests.support.data_folders import write_data
 
 RANDOM = np.random.default_rng(0)
 LABELS = list(RANDOM.choice(["0", "1"], size=300))
@@ -108,8 +108,7 @@ def test_other_examples_are_not_paired(run_tree, change, capsys, caplog):
     write_predictions(root / "fairseq/random/seed2", labels, second, texts=others)
     with pytest.raises(UserError, match=r"fairseq/pretrained/seed1 and fairseq/random/seed2.*--data-seed"):
         compare_predictions(read_predictions(find_runs(root)), *GROUPS)
-    assert main(["compare", str(root), "--groups", *GROUPS, "--format", "json"]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["comparison", "plan"]
+    assert list(parsed(capsys, "compare", root, "--groups", *GROUPS)) == ["comparison", "plan"]
     assert "fairseq/random/seed2" in caplog.text
 
 
@@ -143,3 +142,39 @@ def test_without_variation_the_interval_has_a_width(tmp_path, predicted, ends):
     assert frame[["low", "high"]].iloc[0].tolist() == pytest.approx(ends, abs=0.01)
     assert frame["interval"].tolist() == ["Wilson"]
     assert any("Wilson" in note for note in examples_table(frame, "test").notes)
+
+
+def test_size_from_prediction_files(runs):
+    write_predictions(runs / "fairseq/random/seed2", ["0", "1", "1"], ["0", "0", "0"])
+    assert find_size(find_runs(runs)) == 3
+    assert find_size(find_runs(runs), "valid") is None
+
+
+def size_of_data(root, digest=None):
+    """The size of the test set of a run whose manifest records this folder of data."""
+    digests = {"label/test.idx": digest or sha256(root / "data/label/test.idx")}
+    data = {"path": str(root / "data"), "sha256": digests}
+    write_run(root / "runs", "random", 1, [50.0], [51.0], data=data)
+    return find_size(find_runs(root / "runs"))
+
+
+@pytest.mark.parametrize(("digest", "size"), [(None, 7), ("0" * 64, None)])
+def test_size_from_the_data_folder_of_the_manifest_if_it_is_unchanged(tmp_path, digest, size):
+    """A folder that fairseq's own builder wrote."""
+    write_data(tmp_path / "data", sizes={"test": 7})
+    assert size_of_data(tmp_path, digest) == size
+
+
+@pytest.mark.parametrize("content", [b"", b"something else entirely, long enough"])
+def test_no_size_from_another_format(tmp_path, content):
+    index = tmp_path / "data/label/test.idx"
+    index.parent.mkdir(parents=True)
+    index.write_bytes(content)
+    assert size_of_data(tmp_path) is None
+
+
+def test_runs_with_different_sizes_are_an_error(runs):
+    write_predictions(runs / "fairseq/random/seed2", ["0", "1", "1"], ["0", "0", "0"])
+    write_predictions(runs / "fairseq/random/seed3", ["0", "1"], ["0", "0"])
+    with pytest.raises(UserError, match=r"random/seed2 .*3 .*random/seed3 .*2; .*--test-size"):
+        find_size(find_runs(runs))

@@ -14,7 +14,7 @@ from roberta_small.common.metrics import digits
 from roberta_small.common.tables import shortest
 from tests.support.analysis.command_words import study_words, words_of
 from tests.support.analysis.prediction_files import write_predictions
-from tests.support.analysis.printed_tables import notes_with, printed, rows_of
+from tests.support.analysis.printed_tables import notes_with, parsed, printed, rows_of
 from tests.support.analysis.run_trees import write_run
 
 PAGE_CHARACTERS = 115
@@ -51,7 +51,7 @@ def test_labels_replace_names_everywhere_but_in_the_keys_of_the_data(
         assert escape in text
         assert "Pretrained" in text
         assert "fairseq/" not in text
-    tables = json.loads(printed(capsys, *words, "--format", "json"))
+    tables = parsed(capsys, *words)
     assert set(tables) == COMMANDS[command] <= set(TABLES)
     for table in tables.values():
         row = table["rows"][0]

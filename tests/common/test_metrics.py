@@ -1,4 +1,4 @@
-"""The metric registry: a metric registered from outside reaches training logs and `eval evaluate`.
+"""The metric registry: a metric registered from outside reaches training logs, `evaluate` and `analysis`.
 
 The values of the metrics in `common/metrics/` are tested in tests/eval/evaluate/test_intervals.py.
 """
@@ -13,6 +13,8 @@ from sklearn import metrics as sklearn
 from roberta_small.common import predictions
 from roberta_small.common.metrics import METRICS, Metric, cut, register
 from roberta_small.common.predictions import Prediction
+from roberta_small.common.tables import render
+from tests.support.analysis.run_trees import write_run
 
 CLASSES = ("neg", "neutral", "pos")
 
@@ -79,6 +81,20 @@ def test_registered_metric_is_in_evaluations(toy, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "toy (%)" in shown
     assert f"{expected:.1f} [" in shown
+
+
+def test_registered_metric_has_its_direction_unit_and_digits_in_tables(toy, tmp_path):
+    from roberta_small.analysis.features.runs import table1
+    from roberta_small.analysis.read.long_table import load_runs
+    from roberta_small.analysis.scoring import best_checkpoints
+
+    write_run(tmp_path, "random", 1, [50.0, 12.34, 40.0], [60.0, 23.45, 70.0], metric="toy")
+    table = load_runs(tmp_path)
+    assert best_checkpoints(table, "toy")["epoch"].tolist() == [2]
+    shown = render([table1(table, "toy")])
+    assert "toy (%)" in shown
+    assert "| 23.4" in shown or "| 23.5" in shown
+    assert "23.45" not in shown
 
 
 def test_intervals_are_cut_at_the_limits_of_the_metric():

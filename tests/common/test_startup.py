@@ -121,7 +121,6 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
 @pytest.mark.parametrize(
     "words",
     [
-        "analysis --help",
         "analysis tables --help",
         "eval predict --help",
         "eval serve --help",

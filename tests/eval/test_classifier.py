@@ -28,14 +28,18 @@ def rows_of(trainer, split="test"):
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
-def test_ids_equal_those_of_the_task(tmp_path, flags, pairs):
-    data = make_data(tmp_path, pairs=pairs)
-    trainer = make_run(data, tmp_path / "run", *flags)
-    columns = [(tmp_path / f"test.input{i}").read_text("utf-8").splitlines() for i in range(1 + pairs)]
-    texts = list(zip(*columns, strict=True)) if pairs else columns[0]
-    classifier = SentenceClassifier.from_run(tmp_path / "run")
-    assert classifier.pairs == pairs
+@pytest.mark.parametrize("kind", ["trained", "pairs"])
+def test_ids_equal_those_of_the_task(request, tmp_path, flags, kind):
+    made = request.getfixturevalue(kind)
+    trainer, run = made.trainer, made.run
+    if flags:
+        run = tmp_path / "run"
+        trainer = make_run(made.data, run, *flags)
+    texts = made.texts
+    if kind == "pairs":
+        texts = list(zip(texts, (made.root / "test.input1").read_text("utf-8").splitlines(), strict=True))
+    classifier = SentenceClassifier.from_run(run)
+    assert classifier.pairs == (kind == "pairs")
     ours, (theirs, _) = classifier.encode(texts), rows_of(trainer)
     assert len(ours) == len(theirs) == 31
     for a, b in zip(ours, theirs, strict=True):
@@ -139,11 +143,10 @@ def test_notes(trained):
     assert notes[5] == f"unknown tokens: {100 * len(unknown) / len(tokens):.0f} %"
 
 
-def test_a_pair_with_an_empty_sentence_is_noted(tmp_path):
-    make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
-    classifier = SentenceClassifier.from_run(tmp_path / "run")
-    pairs = [("un livre", "une histoire"), ("un livre", ""), ("un", "漢字 Ω 漢字"), ("", "")]
-    notes = classifier.classify(pairs).encoded.notes
+def test_a_pair_with_an_empty_sentence_is_noted(pairs):
+    classifier = SentenceClassifier.from_run(pairs.run)
+    texts = [("un livre", "une histoire"), ("un livre", ""), ("un", "漢字 Ω 漢字"), ("", "")]
+    notes = classifier.classify(texts).encoded.notes
     assert [notes[0], notes[1], notes[3]] == ["", "empty", "empty"]
     assert notes[2].startswith("unknown tokens: ")
     with pytest.raises(UserError, match=r"^text 1: int "):

@@ -11,7 +11,7 @@ from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.classifier import Ensemble, describe, in_order_of
-from tests.support.tiny_runs import make_data, make_run
+from tests.support.tiny_runs import write_manifest
 
 
 def test_classes_are_matched_by_name():
@@ -44,11 +44,8 @@ def test_members_of_other_data_are_an_error(trained, tmp_path):
     assert len(Ensemble.from_runs([first, same]).members) == 2
 
 
-def test_members_with_another_dictionary_are_an_error(trained, tmp_path):
-    root = tmp_path / "other"
-    root.mkdir()
-    data = make_data(root, pairs=True)
-    make_run(data, tmp_path / "run", seed=2)
+def test_members_with_another_dictionary_are_an_error(trained, pairs, tmp_path):
+    write_manifest(shutil.copytree(pairs.run, tmp_path / "run"), pairs.data, seed=2)
     with pytest.raises(UserError, match="fairseq/random/seed2 and fairseq/random/seed1: "):
         Ensemble.from_runs([trained.run, tmp_path / "run"])
 

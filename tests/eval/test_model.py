@@ -19,12 +19,6 @@ from tests.support.tiny_runs import make_run, write_manifest
 from tests.support.training import SIZES, STEPS, STOCK, build_trainer, save
 
 
-def edit_checkpoint(path, edit):
-    state = load_checkpoint(path)
-    edit(state)
-    torch.save(state, path)
-
-
 def test_dictionary_and_sentencepiece_model_of_other_data_are_errors(trained, tmp_path):
     lines = (trained.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
@@ -84,7 +78,9 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("fact", UNUSABLE)
 def test_checkpoint_that_is_no_classifier(copied_run, fact):
-    edit_checkpoint(copied_run / "checkpoint_best.pt", UNUSABLE[fact])
+    state = load_checkpoint(copied_run / "checkpoint_best.pt")
+    UNUSABLE[fact](state)
+    torch.save(state, copied_run / "checkpoint_best.pt")
     with pytest.raises(UserError, match=rf"checkpoint_best\.pt: .*{fact}"):
         SentenceClassifier.from_run(copied_run)
 

@@ -39,9 +39,14 @@ def test_the_best_of_all_methods_is_named_and_predicts(train, here, capfd):
     assert "100.00" in table[2]
     assert "[" in table[4]
     assert out.rstrip().splitlines()[-1].strip().startswith("roberta-small predict --checkpoint runs ")
-    best = manifest.read(here / "runs/tfidf/tfidf/seed0")["best"]
+    recorded, fitted = (
+        manifest.read(here / "runs" / run) for run in ("fairseq/random/seed2", "tfidf/tfidf/seed0")
+    )
+    assert recorded["columns"] == fitted["columns"] == {"text": "text", "label": "label"}
+    best = fitted["best"]
     assert best["scores"]["valid"] == 100
-    fake = manifest.read(here / "runs/fairseq/random/seed2")["best"]
+    fake, flags = recorded["best"], recorded["recipe_flags"]
+    assert flags[flags.index("--valid-subset") + 1] == "valid"
     assert (fake["scores"]["valid"], fake["epoch"], fake["metric"]) == (70, 2, "accuracy")
     assert fake["labels"] == best["labels"]
     evaluate(["predict", "--checkpoint", "runs", "such a good line", "a bad one"])
@@ -62,10 +67,12 @@ def test_the_best_of_all_methods_is_named_and_predicts(train, here, capfd):
     assert code == 0
     assert out.count("finished (skipped)") == 4
     assert "All methods" in out
-    code, out = train(*SMALL, "--no-baselines", "--out", "alone")
+    code, out = train("--method", "tfidf", "--test", "none")  # the baseline
+    assert (code, out.count("finished (skipped)")) == (0, 1)
+    assert "roberta-small predict --checkpoint runs/tfidf/tfidf/seed0 " in out
+    code, out = train(*SMALL, "--no-baselines", "--out", "alone", "--dry-run")
     assert code == 0
-    assert "All methods" not in out
-    assert [path.name for path in (here / "alone").iterdir()] == ["fairseq"]
+    assert "baselines: " not in out
 
 
 def test_a_file_has_its_own_recipe_and_a_folder_that_of_the_reports(train, here):
@@ -76,7 +83,7 @@ def test_a_file_has_its_own_recipe_and_a_folder_that_of_the_reports(train, here)
     assert main(["train", "--data", str(folder), "--seeds", "1"], trainer=fake_trainer.COMMAND) == 0
     assert manifest.read(here / "runs/fairseq/random/seed1")["recipe"] == "reference"
     assert [path.name for path in (here / "runs").iterdir()] == ["fairseq"]
-    assert main(["train", "--data", "reviews.csv", "--seeds", "2"], trainer=fake_trainer.COMMAND) == 0
+    assert train("--no-baselines", "--seeds", "2")[0] == 0
     assert manifest.read(here / "runs/fairseq/random/seed2")["recipe"] == OWN_DATA
 
 

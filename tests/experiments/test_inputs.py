@@ -9,7 +9,7 @@ from roberta_small.common.label_kinds import REGRESSION
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs.checkpoints import Resolved
 from roberta_small.preprocess.__main__ import main as preprocess
-from tests.support.labelled_files import write_csv
+from tests.support.labelled_files import tokenizer, write_csv
 
 SUBSETS = ["train", "valid", "test"]
 
@@ -44,7 +44,7 @@ def test_the_layout_of_numbers_of_stock_fairseq(tmp_path):
 def test_the_majority_class_of_each_subset(tmp_path):
     rows = [(f"review {i}", "neg" if i % 50 else "pos") for i in range(200)]
     write_csv(tmp_path / "a.csv", rows)
-    words = ["--valid", "50", "--test", "40", "--out", str(tmp_path / "data")]
+    words = ["--valid", "50", "--test", "40", "--tokenizer", tokenizer(), "--out", str(tmp_path / "data")]
     assert preprocess(["prepare", str(tmp_path / "a.csv"), *words]) == 0
     classes = inputs.class_names(tmp_path / "data/label/dict.txt")
     found = inputs.majorities(tmp_path / "data", ["valid", "test", "missing"], classes)
@@ -57,7 +57,8 @@ def test_the_majority_class_of_each_subset(tmp_path):
 
 def test_the_mean_of_each_subset(tmp_path):
     write_csv(tmp_path / "a.csv", [(f"review {i}", 1 + i**0.5) for i in range(40)])
-    words = ["--task", "regression", "--valid", "9", "--out", str(tmp_path / "data")]
+    words = ["--task", "regression", "--valid", "9", "--tokenizer", tokenizer()]
+    words += ["--out", str(tmp_path / "data")]
     assert preprocess(["prepare", str(tmp_path / "a.csv"), *words]) == 0
     train, valid = (np.loadtxt(tmp_path / f"data/text/{name}.label") for name in ("train", "valid"))
     rmse = ((valid - train.mean()) ** 2).mean() ** 0.5

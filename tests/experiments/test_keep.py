@@ -24,27 +24,19 @@ from tests.support.tiny_runs import make_data, make_run
 TEXTS = ["un livre magnifique", "l’ennui de l’été", ""]
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_moved_run_whose_data_are_gone(tmp_path, monkeypatch, normalize):
-    data = make_data(tmp_path / "here", normalize_apostrophes=normalize)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_moved_run_whose_data_are_gone(tmp_path, monkeypatch, pairs):
+    data = make_data(tmp_path / "here", pairs=pairs, normalize_apostrophes=not pairs)
     make_run(data, tmp_path / "here/run")
     keep_inputs(data, tmp_path / "here/run")
-    wanted = SentenceClassifier.from_run(tmp_path / "here/run").predict(TEXTS)
+    texts = [(text, "un roman") for text in TEXTS] if pairs else TEXTS
+    wanted = SentenceClassifier.from_run(tmp_path / "here/run").predict(texts)
     shutil.move(tmp_path / "here/run", tmp_path / "moved")
     shutil.rmtree(tmp_path / "here")
     monkeypatch.chdir(tmp_path)
     model = open_model("moved")
-    assert model.normalize_apostrophes is normalize
-    assert not model.pairs
-    assert SentenceClassifier.from_run("moved").predict(TEXTS) == wanted
-
-
-def test_pairs_are_still_pairs(tmp_path):
-    data = make_data(tmp_path / "here", pairs=True)
-    make_run(data, tmp_path / "run")
-    keep_inputs(data, tmp_path / "run")
-    shutil.rmtree(tmp_path / "here")
-    assert open_model(tmp_path / "run").pairs
+    assert (model.pairs, model.normalize_apostrophes) == (pairs, not pairs)
+    assert SentenceClassifier.from_run("moved").predict(texts) == wanted
 
 
 def test_a_transformers_tokenizer_is_kept(tmp_path):

@@ -32,7 +32,9 @@ def test_the_last_command_predicts_with_a_run_that_has_a_checkpoint(tmp_path, ca
         state.run.folder.mkdir(parents=True)
         (state.run.folder / "checkpoint_best.pt").touch()
     assert report.summary(sweep, planned, outcomes) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    tables, curves, last = capsys.readouterr().out.splitlines()[-3:]
+    assert tables.split() == ["roberta-small", "tables", f"{tmp_path}/runs"]
+    assert curves.split() == ["tensorboard", "--logdir", f"{tmp_path}/runs"]
     assert f"predict --checkpoint {tmp_path}/runs/fairseq/random/seed1 " in last
 
 

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from roberta_small.common.files import ROOT
+from roberta_small.experiments.__main__ import main
 from tests.support import preloaded
 from tests.support.data_folders import write_data
 
@@ -51,13 +52,15 @@ def test_a_wrong_interpreter_is_an_error(shell):
     assert "3.11" in done.stderr
 
 
-def test_a_wrong_flag_after_the_dashes_ends_before_a_run_starts(shell):
-    write_data(shell.here / "bin")
+def test_a_wrong_flag_after_the_dashes_ends_before_a_run_starts(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "bin")
     words = ["--data", "bin", "--inits", "random", "--seeds", "1", "--device", "cpu"]
-    done = shell("train.sh", *words, "--", "--word-dropot", "1")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "--word-dropot" in done.stderr
-    assert {path.name for path in shell.here.iterdir()} == {"bin"}
+    assert main(["train", *words, "--", "--word-dropot", "1"]) == 1
+    out, error = capfd.readouterr()
+    assert out == ""
+    assert "--word-dropot" in error
+    assert {path.name for path in tmp_path.iterdir()} == {"bin"}
 
 
 @pytest.mark.long

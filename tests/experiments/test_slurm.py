@@ -79,6 +79,9 @@ def test_the_command_is_submitted_with_one_task_for_each_unfinished_run(sweep, c
         *("--max-runs", "1", "--jobs", "1", "--", "--lr", "1e-4"),
     ]
     assert not Path("runs/fairseq/random/seed1").exists()
+    (cluster / "words").unlink()
+    assert sweep(*WORDS[:2], "--seeds", "2", "--slurm", "")[0] == 0
+    assert not (cluster / "words").exists()  # the run is finished
 
 
 def test_a_dry_run_prints_the_call_and_submits_nothing(sweep, cluster):
@@ -88,12 +91,6 @@ def test_a_dry_run_prints_the_call_and_submits_nothing(sweep, cluster):
     assert "--max-runs 1" in out
     assert not (cluster / "words").exists()
     assert not Path("runs").exists()
-
-
-def test_finished_runs_are_not_submitted(sweep, cluster):
-    assert sweep(*WORDS)[0] == 0
-    assert sweep(*WORDS, "--slurm", "")[0] == 0
-    assert not (cluster / "words").exists()
 
 
 def test_errors_of_sbatch_are_shown(sweep, cluster):

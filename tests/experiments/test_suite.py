@@ -1,5 +1,6 @@
 """`--data NAME=PATH NAME=PATH ...`: several data sets in one command."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -42,28 +43,29 @@ def test_every_data_set_has_the_runs_of_a_command_of_its_own(suite, starts):
         argv = starts(run)[0]["argv"]
         assert argv[argv.index("--num-classes") + 1] == classes
     assert out.count("finished (skipped)") == 0
-    code, out, _ = suite(*DATA, "--inits", "random")
+    code, out, _ = suite(*DATA, "--inits", "random", "--dry-run")
     assert code == 0
     assert out.count("finished (skipped)") == 2
 
 
 def test_a_variable_names_several_data_sets(suite, monkeypatch):
+    def folders(*words):
+        code, out, _ = suite(*words, "--inits", "random", "--dry-run")
+        assert code == 0
+        return re.findall(r"--save-dir (\S+)/fairseq/random/seed1", out)
+
     monkeypatch.setenv("RS_DATA", "books=bin films=bin2")
-    assert suite("--inits", "random", "--dry-run")[0] == 0
+    assert folders() == ["runs/books", "runs/films"]
     shutil.copytree("bin", "my data")
     monkeypatch.setenv("RS_DATA", "my data")
-    assert suite("--inits", "random", "--out", "one")[0] == 0
+    assert folders() == ["runs"]
     monkeypatch.setenv("RS_DATA", "books=my data")
-    assert suite("--inits", "random", "--out", "two")[0] == 0
-    assert list(data_sets("two")) == ["books"]
+    assert folders() == ["runs/books"]
     monkeypatch.delenv("RS_DATA")
     assert "--data" in suite("--data", "", "--inits", "random")[2]
-    shutil.copytree("bin", "lr=1 wd=2")
-    assert suite("--data", "lr=1 wd=2", "--inits", "random", "--out", "three")[0] == 0
-    assert list(data_sets("three")) == []
-    shutil.copytree("bin", "lr=1")  # a path
-    assert suite("--data", "lr=1", "--inits", "random")[0] == 0
-    assert Path("runs/fairseq/random/seed1").is_dir()
+    for name in ("lr=1 wd=2", "lr=1"):  # paths
+        shutil.copytree("bin", name)
+        assert folders("--data", name) == ["runs"]
     assert "a/lr=2" in suite("--data", "a/lr=2", "--inits", "random")[2]
 
 
@@ -110,7 +112,7 @@ def test_the_initializations_are_the_same_for_all(suite, monkeypatch):
     code, _, err = suite(*DATA)
     assert code == 1
     assert "random, pretrained for books" in err
-    assert suite(*DATA, "--inits", "random")[0] == 0
+    assert suite(*DATA, "--inits", "random", "--dry-run")[0] == 0
 
 
 def test_a_failed_data_set_does_not_hide(suite, status):

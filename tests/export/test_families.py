@@ -16,9 +16,15 @@ from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess.tokenization.choice import locate
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 from tests.support import tiny_models
+from tests.support.archives import Executes
 from tests.support.exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>"]
+
+
+NAMES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
+OF_CLASSIFIERS = {"bos_token_id": 0, "eos_token_id": 2, **NAMES}
+"""Configurations on the hub often keep the default ids."""
 
 
 @pytest.fixture(params=tiny_models.PREFIXES)
@@ -33,18 +39,14 @@ def camembert(tmp_path_factory):
     return folder
 
 
-def reference_of(folder):
-    """Stock fairseq's model with the weights of a converted folder."""
-    dictionary = dictionary_of(folder / "dict.txt")
-    return stock_model(folder / "model.pt", dictionary), dictionary
-
-
 @pytest.mark.parametrize("kind", tiny_models.KINDS)
 def test_stock_fairseq_computes_the_same(tmp_path, family, kind):
-    model = tiny_models.write(tmp_path / "source", family, kind)
-    found = convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    source, new = tmp_path / "source", tmp_path / "new"
+    model = tiny_models.write(source, family, kind, **(OF_CLASSIFIERS if kind == "classifier" else {}))
+    found = convert_back(source, new / "model.pt")
     assert found.difference < 1e-4
-    ours, dictionary = reference_of(tmp_path / "new")
+    dictionary = dictionary_of(new / "dict.txt")
+    ours = stock_model(new / "model.pt", dictionary)
     ids_BL = padded_ids(len(dictionary))
     mask_BL = ids_BL != PAD
     with torch.no_grad():
@@ -58,12 +60,17 @@ def test_stock_fairseq_computes_the_same(tmp_path, family, kind):
     torch.testing.assert_close(result, wanted, atol=1e-5, rtol=1e-4)
     assert bool(found.random) == (kind != "masked-lm")  # fairseq always has an LM head
     assert any("pooler" in name for name in found.unused) == (kind == "encoder")
+    assert_same_ids(source, new)
+    if kind == "classifier":  # its classes, and the special tokens of its tokenizer
+        state = load_checkpoint(new / "model.pt")
+        task = state["cfg"]["task"]
+        expected = (5, 6) if family == "camembert" else (0, 2)
+        assert (task["init_token"], task["separator_token"]) == expected
+        assert state["extra_state"]["SentenceClassificationTask"]["class_names"] == ["bad", "so so", "good"]
 
 
-def test_dictionary_and_tokenizer_keep_their_ids(tmp_path, family):
-    source, new = tmp_path / "source", tmp_path / "new"
-    tiny_models.write(source, family)
-    convert_back(source, new / "model.pt")
+def assert_same_ids(source, new):
+    """Dictionary and tokenizer keep their ids."""
     reference = AutoTokenizer.from_pretrained(source)
     assert locate(str(new)).transformers == str(new / "tokenizer")
     again = AutoTokenizer.from_pretrained(new / "tokenizer")
@@ -73,22 +80,11 @@ def test_dictionary_and_tokenizer_keep_their_ids(tmp_path, family):
     assert all(symbols[index] == token for token, index in reference.get_vocab().items() if index > 3)
 
 
-def test_a_classifier_records_its_classes_and_the_special_tokens_of_its_tokenizer(tmp_path, family):
-    """Configurations on the hub often keep the default ids."""
-    names = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
-    tiny_models.write(tmp_path / "source", family, "classifier", bos_token_id=0, eos_token_id=2, **names)
-    state = load_checkpoint(converted(tmp_path / "source", tmp_path / "new"))
-    task = state["cfg"]["task"]
-    expected = (5, 6) if family == "camembert" else (0, 2)
-    assert (task["init_token"], task["separator_token"]) == expected
-    assert state["extra_state"]["SentenceClassificationTask"]["class_names"] == ["bad", "so so", "good"]
-
-
 def weights_of(path):
     return load_checkpoint(path)["model"]
 
 
-@pytest.mark.parametrize("form", ["sharded safetensors", "pickle", "sharded pickle"])
+@pytest.mark.parametrize("form", ["sharded safetensors", "sharded pickle"])
 def test_other_forms_of_the_weights_give_the_same_checkpoint(tmp_path, camembert, form):
     wanted = weights_of(converted(camembert, tmp_path / "wanted"))
     source = shutil.copytree(camembert, tmp_path / "source")
@@ -98,7 +94,7 @@ def test_other_forms_of_the_weights_give_the_same_checkpoint(tmp_path, camembert
         model.save_pretrained(source, max_shard_size="4KB")
         assert len(list(source.glob("model-*.safetensors"))) > 1
     else:
-        to_pickle(source, shards=2 if form == "sharded pickle" else 1)
+        to_pickle(source, shards=2)
     found = weights_of(converted(source, tmp_path / "new"))
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[key], wanted[key]) for key in wanted)
@@ -139,24 +135,14 @@ def test_the_same_folder_always_gives_the_same_file(tmp_path):
     assert tied[0].data_ptr() == tied[1].data_ptr()
 
 
-class Code:
-    """A pickle that creates a file when it is loaded."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
 def unpickled(folder):
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Code(folder / "executed")}, 2))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Executes(folder / "executed")}, 2))
 
 
 def zipped(folder):
     (folder / "model.safetensors").unlink()
-    torch.save({"weight": Code(folder / "executed")}, folder / "pytorch_model.bin")
+    torch.save({"weight": Executes(folder / "executed")}, folder / "pytorch_model.bin")
 
 
 def flipped(folder):

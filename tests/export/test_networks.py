@@ -8,25 +8,24 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.network import read_checkpoint
 from roberta_small.export.transformers.networks import converted, source_of
-from tests.support.exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model, train_classifier
+from tests.support.exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model
+from tests.support.tiny_runs import make_run
 
 BEST, LABELS = "checkpoint_best.pt", Labels.single(["neg", "pos"])
 
 
-@pytest.mark.parametrize(
-    "flags", [[], ["--activation-fn", "relu", "--encoder-layers", "3"], ["--layer-norm-eps", "0.01"]], ids=str
-)
-def test_logits_of_a_classifier_equal_stock_fairseqs(tmp_path, flags):
-    data, run = train_classifier(tmp_path, *flags)
+@pytest.mark.parametrize("flags", [[], ["--activation-fn", "relu", "--encoder-layers", "3"]], ids=str)
+def test_logits_of_a_classifier_equal_stock_fairseqs(trained, tmp_path, flags):
+    data, run = trained
+    if flags:
+        run = tmp_path
+        make_run(data, run, *flags, updates=1)
     dictionary = dictionary_of(data / "input0/dict.txt")
     model = converted(source_of(read_checkpoint(run / BEST)), LABELS)
     assert isinstance(model, RobertaForSequenceClassification)
     ids_BL = padded_ids(len(dictionary))
     with torch.no_grad():
-        stock = stock_model(run / BEST, dictionary)
-        for norm in (module for module in stock.modules() if isinstance(module, torch.nn.LayerNorm)):
-            norm.eps = 0.01 if "--layer-norm-eps" in flags else norm.eps
-        wanted_BK, _ = stock(ids_BL, classification_head_name=HEAD)
+        wanted_BK, _ = stock_model(run / BEST, dictionary)(ids_BL, classification_head_name=HEAD)
         found_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits
     assert wanted_BK.std() > 1e-3
     torch.testing.assert_close(found_BK, wanted_BK, atol=1e-6, rtol=0)
@@ -44,11 +43,10 @@ def test_an_encoder_alone_keeps_its_embeddings_and_is_no_language_model(masked_l
         converted(source)
 
 
-def test_dropout_and_positions_are_those_of_training(tmp_path):
-    _, run = train_classifier(
-        tmp_path, "--dropout", "0.3", "--attention-dropout", "0.2", "--pooler-dropout", "0.15"
-    )
-    config = converted(source_of(read_checkpoint(run / BEST)), LABELS).config
+def test_dropout_and_positions_are_those_of_training(trained, tmp_path):
+    dropout = ("--dropout", "0.3", "--attention-dropout", "0.2", "--pooler-dropout", "0.15")
+    make_run(trained[0], tmp_path, *dropout)
+    config = converted(source_of(read_checkpoint(tmp_path / BEST)), LABELS).config
     assert config.hidden_dropout_prob == 0.3
     assert config.attention_probs_dropout_prob == 0.2
     assert config.classifier_dropout == 0.15

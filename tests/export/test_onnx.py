@@ -49,18 +49,13 @@ def use_graph(patch, path):
     patch.setattr(to_onnx, "to_onnx", lambda *arguments: onnx.load(path))
 
 
-@pytest.fixture
-def same_graph(exported, monkeypatch):
-    use_graph(monkeypatch, exported / "fp32.onnx")
-
-
 def logits(path, ids_BL):
     session = onnxruntime.InferenceSession(path)
     feed = {"input_ids": ids_BL.numpy(), "attention_mask": (ids_BL != PAD).long().numpy()}
     return session.run(None, feed)[0]
 
 
-@pytest.mark.parametrize("lengths", [(1,), (2,), (32,), (32, 1, 7), (3, 3, 3, 3, 3), (9, 20)], ids=str)
+@pytest.mark.parametrize("lengths", [(1,), (32, 1, 7), (3, 3, 3, 3, 3)], ids=str)
 def test_logits_equal_pytorchs_for_any_batch_and_length(exported, classifier_folder, lengths):
     model = load_pretrained(classifier_folder).model
     ids_BL = padded_ids(model.config.vocab_size, lengths)
@@ -86,45 +81,17 @@ def test_the_accuracy_equals_that_of_eval(trained, exported):
     assert (exported / "int8.onnx").stat().st_size < (exported / "fp32.onnx").stat().st_size
 
 
-def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_path):
-    data, run = trained
-    file, output = data.parent / "test.input0", tmp_path / "predicted.jsonl"
-    texts = file.read_text(encoding="utf-8").splitlines()
-    wanted = SentenceClassifier.from_run(run).predict(texts)
-    moved = tmp_path / "elsewhere.onnx"
-    shutil.copy(exported / "fp32.onnx", moved)
-    words = ["predict", "--checkpoint", str(moved), "--input", str(file), "--out", str(output)]
-    program = f"import sys; sys.argv[1:] = {words}; from roberta_small.eval.__main__ import main; main()\n"
-    program += "assert not {'torch', 'fairseq', 'transformers'} & sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-    found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert [row["index"] for row in found] == list(range(len(texts)))
-    for row, prediction in zip(found, wanted, strict=True):
-        assert row["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
-    assert open_model(moved).columns == COLUMNS
-    quantized = SentenceClassifier.from_run(exported / "int8.onnx").predict(texts)
-    for prediction, other in zip(quantized, wanted, strict=True):
-        assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
-
-
-def test_nothing_is_written_to_the_home_directory(exported, tmp_path):
-    """onnxruntime would write a device id there."""
-    home = tmp_path / "home"
-    home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(tmp_path)}
-    words = ["predict", "--checkpoint", str(exported / "fp32.onnx"), "un livre"]
-    command = [sys.executable, "-m", "roberta_small", *words]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    assert not list(home.rglob("*"))
-
-
-SERVE = """
+PROGRAM = """
 import asyncio, contextlib, sys
-from roberta_small.eval.__main__ import build_parser
+from roberta_small.eval.__main__ import build_parser, main
+
+graph = sys.argv[sys.argv.index("--checkpoint") + 1]
+main()
+
 from roberta_small.eval.serve import load
 from roberta_small.eval.serve.models import Models
 
-args = build_parser().parse_args(["serve", *sys.argv[1:]])
+args = build_parser().parse_args(["serve", graph])
 with contextlib.closing(Models(load(args.runs, args), max_tokens=4096, max_waiting=9)) as models:
     (found,) = asyncio.run(models.predict(models.default, ["un livre"], explain=False))
     (info,) = models.infos.values()
@@ -134,11 +101,28 @@ assert not {"torch", "fairseq", "transformers"} & sys.modules.keys()
 """
 
 
-def test_the_file_is_served_without_torch_and_fairseq(exported, trained):
-    command = [sys.executable, "-c", SERVE, str(exported / "fp32.onnx")]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    (wanted,) = SentenceClassifier.from_run(trained[1]).predict(["un livre"])
-    assert json.loads(done.stdout)["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+def test_the_file_predicts_and_is_served_as_the_run_without_torch_and_fairseq(exported, trained, tmp_path):
+    data, run = trained
+    file, output, home = data.parent / "test.input0", tmp_path / "predicted.jsonl", tmp_path / "home"
+    texts = file.read_text(encoding="utf-8").splitlines()
+    *wanted, served = SentenceClassifier.from_run(run).predict([*texts, "un livre"])
+    moved = shutil.copy(exported / "fp32.onnx", tmp_path / "elsewhere.onnx")
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(tmp_path)}
+    words = ["predict", "--checkpoint", moved, "--input", file, "--out", output]
+    command = [sys.executable, "-c", PROGRAM, *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert not list(home.rglob("*"))  # onnxruntime would write a device id there
+    found = json.loads(done.stdout.splitlines()[-1])["probabilities"]
+    assert found == pytest.approx(served.probabilities, abs=1e-5)
+    found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [row["index"] for row in found] == list(range(len(texts)))
+    for row, prediction in zip(found, wanted, strict=True):
+        assert row["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
+    assert open_model(moved).columns == COLUMNS
+    quantized = SentenceClassifier.from_run(exported / "int8.onnx").predict(texts)
+    for prediction, other in zip(quantized, wanted, strict=True):
+        assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
 
 
 def test_a_run_and_its_file_are_no_ensemble(exported, trained, tmp_path, capsys):
@@ -189,8 +173,8 @@ def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
         open_model(tmp_path / "none.onnx")
 
 
-@pytest.mark.usefixtures("same_graph")
-def test_a_graph_with_other_logits_is_an_error(trained, tmp_path, monkeypatch, capsys):
+def test_a_graph_with_other_logits_is_an_error(exported, trained, tmp_path, monkeypatch, capsys):
+    use_graph(monkeypatch, exported / "fp32.onnx")
     opened = to_onnx.opened
     monkeypatch.setattr(to_onnx, "opened", lambda graph: lambda ids_BL: opened(graph)(ids_BL) + 0.01)
     assert main(["onnx", str(trained[1]), "--out", str(tmp_path / "model.onnx")]) == 1

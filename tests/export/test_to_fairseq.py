@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
@@ -85,6 +86,37 @@ def test_malformed_folders_are_errors(classifier_folder, tmp_path, capsys, corru
     assert main(["fairseq", str(folder), "--out", str(tmp_path / "model.pt")]) == 1
     assert fact in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "model.pt").exists()
+
+
+def test_fp16_rounds_every_weight_and_copies_the_dictionary(masked_lm, tmp_path, capsys):
+    checkpoint, out = masked_lm[1], tmp_path / "model.safetensors"
+    assert main(["fairseq", str(checkpoint), "--out", str(out)]) == 0
+    assert str(out) in capsys.readouterr().out
+    assert {weight.dtype for weight in load_file(out).values()} == {torch.float16}
+    before, after = (load_checkpoint(path)["model"] for path in (checkpoint, out))
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        assert torch.equal(after[name], weight.half().float()), name
+    assert (tmp_path / "dict.txt").read_bytes() == checkpoint.with_name("dict.txt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "facts"),
+    [
+        ("model.pt", [], ["model.pt: ", ".safetensors"]),
+        ("model.safetensors", ["--embedding-scale", "-1"], ["--embedding-scale -1"]),
+    ],
+)
+def test_fp16_reports_a_wrong_target_or_scale(masked_lm, tmp_path, capsys, name, options, facts):
+    assert main(["fairseq", str(masked_lm[1]), "--out", str(tmp_path / name), *options]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert all(fact in message for fact in facts), message
+    assert not (tmp_path / name).exists()
+
+
+def test_fp16_reports_a_missing_checkpoint(tmp_path, capsys):
+    assert main(["fairseq", str(tmp_path / "none.pt"), "--out", str(tmp_path / "model.safetensors")]) == 1
+    assert "none.pt: " in capsys.readouterr().err
 
 
 def test_existing_files_are_never_overwritten(classifier_folder, tmp_path):

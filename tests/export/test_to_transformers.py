@@ -19,7 +19,8 @@ from roberta_small.export.transformers import to_transformers
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
 from roberta_small.preprocess.tokenization.choice import TokenizerOptions
-from tests.support.exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
+from tests.support.exported_runs import dictionary_of, stock_model
+from tests.support.tiny_runs import make_data, make_run
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
 
@@ -61,15 +62,15 @@ def test_fill_mask_probabilities_equal_fairseqs(masked_lm, masked_lm_folder, own
         (["--keep-eos"], {}),
         (["--shorten-method", "none", "--max-positions", "256"], {}),
         ([], {"pairs": True}),
-        (["--keep-eos", "--max-positions", "20"], {"pairs": True}),
         ([], {"normalize_apostrophes": True}),
         (["--encoder", "padded", "--activation-fn", "gelu_accurate"], {}),
         (["--arch", "roberta_base", "--encoder-attention-heads", "4", "--layer-norm-eps", "0.01"], {}),
     ],
     ids=str,
 )
-def test_models_trained_with_other_flags_are_equal_after_export(tmp_path, flags, options):
-    _, run = train_classifier(tmp_path, *flags, **options)
+def test_models_trained_with_other_flags_are_equal_after_export(trained, tmp_path, flags, options):
+    run, data = tmp_path / "run", make_data(tmp_path / "data", **options) if options else trained[0]
+    make_run(data, run, *flags, updates=1)
     verification = convert(run, tmp_path / "folder")
     assert verification.where == "train, valid, test"
     assert verification.texts == 83
@@ -101,14 +102,8 @@ def test_the_comparison_is_printed_and_the_model_card_describes_the_run(trained,
     assert "83 of 83" in out
     assert "train, valid, test" in out
     card = (tmp_path / "folder/README.md").read_text(encoding="utf-8")
-    for fact in (
-        "fairseq/random/seed1",
-        "75.00 % of 4",
-        "pipeline_tag: text-classification",
-        "neg, pos",
-        "at most 32",
-    ):
-        assert fact in card
+    facts = ("fairseq/random/seed1", "75.00 % of 4", "pipeline_tag: text-classification", "neg, pos")
+    assert all(fact in card for fact in (*facts, "at most 32"))
     verification = json.loads((tmp_path / "folder/proof.json").read_text())
     assert (verification["texts"], verification["where"]) == (83, "train, valid, test")
     assert 0 <= verification["difference"] <= verification["tolerance"] == 1e-4
@@ -182,10 +177,13 @@ def test_nan_logits_are_an_error(trained, tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
-def test_an_unsupported_lm_head_is_an_error(tmp_path):
-    data, checkpoint = make_masked_lm(tmp_path, "--activation-fn", "relu")
+def test_an_unsupported_lm_head_is_an_error(masked_lm, tmp_path):
+    state = torch.load(masked_lm[1], weights_only=False)
+    state["cfg"]["model"].activation_fn = "relu"
+    torch.save(state, tmp_path / "model.pt")
+    shutil.copy(masked_lm[1].with_name("dict.txt"), tmp_path)
     with pytest.raises(UserError, match=r"\.pt: .* \d\.\de[+-]\d+"):
-        convert(checkpoint, tmp_path / "folder", data=data)
+        convert(tmp_path / "model.pt", tmp_path / "folder", data=masked_lm[0])
     assert not (tmp_path / "folder").exists()
 
 
@@ -235,9 +233,10 @@ def test_missing_files_and_those_of_another_model_are_errors(trained, masked_lm,
 
 
 @pytest.mark.parametrize("flags", ["--keep-eos --separator-token 4", "--init-token 2"])
-def test_other_special_tokens_are_an_error(tmp_path, capsys, flags):
-    _, run = train_classifier(tmp_path, *flags.split())
-    assert flags.removeprefix("--keep-eos ") in error_of([run, tmp_path / "folder"], capsys)
+def test_other_special_tokens_are_an_error(trained, tmp_path, capsys, flags):
+    make_run(trained[0], tmp_path / "run", *flags.split())
+    message = error_of([tmp_path / "run", tmp_path / "folder"], capsys)
+    assert flags.removeprefix("--keep-eos ") in message
 
 
 def test_a_missing_package_is_an_error_that_names_it(monkeypatch, capsys):

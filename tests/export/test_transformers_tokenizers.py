@@ -1,5 +1,7 @@
 """`export transformers` of runs on data with a tokenizer of RoBERTa, CamemBERT or XLM-R."""
 
+import shutil
+
 import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -72,23 +74,16 @@ def test_normalized_apostrophes_are_an_error(tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
-def test_other_special_tokens_than_the_tokenizers_are_an_error(tmp_path):
-    run = trained(tmp_path, "camembert", "--init-token", "0")
-    with pytest.raises(UserError, match="--init-token 0"):
-        convert(run, tmp_path / "folder")
-
-
-def test_a_tokenizer_beside_the_checkpoint_must_have_its_dictionary(tmp_path):
+def test_other_special_tokens_and_a_tokenizer_with_another_dictionary_are_errors(tmp_path):
     run = trained(tmp_path, "xlm-roberta")
+    make_run(tmp_path / "data", tmp_path / "other", "--init-token", "5")
+    with pytest.raises(UserError, match="--init-token 5"):
+        convert(tmp_path / "other", tmp_path / "folder")
     convert(run, tmp_path / "folder")
     convert_back(tmp_path / "folder", tmp_path / "back/model.pt")
-    checkpoint = tmp_path / "back/model.pt"
-    assert open_model(checkpoint).tokenizer.transformers == str(tmp_path / "back/tokenizer")
-    (tmp_path / "other").mkdir()
-    other = tiny_tokenizers.camembert(tmp_path / "other/tokenizer")
-    for path in (tmp_path / "back/tokenizer").iterdir():
-        path.unlink()
-    for path in other.iterdir():
-        path.rename(tmp_path / "back/tokenizer" / path.name)
+    tokenizer = tmp_path / "back/tokenizer"
+    assert open_model(tmp_path / "back/model.pt").tokenizer.transformers == str(tokenizer)
+    shutil.rmtree(tokenizer)
+    tiny_tokenizers.camembert(tokenizer)
     with pytest.raises(UserError, match=r"dict\.txt: "):
-        SentenceClassifier.from_run(checkpoint)
+        SentenceClassifier.from_run(tmp_path / "back/model.pt")

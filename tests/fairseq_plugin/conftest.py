@@ -5,6 +5,7 @@ import pytest
 from roberta_small.fairseq_plugin.models import attention
 from tests.support import emulated_kernels
 from tests.support.data_folders import write_data
+from tests.support.training import CLASSIFIER, build_trainer, save
 
 
 @pytest.fixture(scope="package")
@@ -26,3 +27,12 @@ def gpu_path(gpu_kernels, monkeypatch):
 def data(tmp_path_factory):
     """48 training texts of two classes of at most 30 tokens, which no test changes."""
     return write_data(tmp_path_factory.mktemp("data"), longest=28)
+
+
+@pytest.fixture(scope="session")
+def classifier(data, tmp_path_factory):
+    """A checkpoint of a classifier before its first update, which no test changes."""
+    folder = tmp_path_factory.mktemp("classifier")
+    _, trainer = build_trainer([data, *CLASSIFIER, "--save-dir", folder / "run"])
+    save(trainer, folder / "model.pt")
+    return folder / "model.pt"

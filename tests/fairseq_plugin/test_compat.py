@@ -61,7 +61,7 @@ def test_a_function_wrapped_by_another_plugin_before_or_after_is_replaced_once()
 
 
 def test_the_command_prints_the_table_and_nothing_else():
-    command = [sys.executable, "-m", "roberta_small.fairseq_plugin.compat"]
+    command = [preloaded.python(), "-m", "roberta_small.fairseq_plugin.compat"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stderr == ""
     assert all(patch.target in result.stdout for patch in compat.PATCHES)

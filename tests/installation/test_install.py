@@ -1,12 +1,16 @@
-"""installation/install.sh with programs that only record how they are called."""
+"""installation/install.sh with programs that only record how they are called, and interrupted.py."""
 
 import os
 import re
 import shutil
 import subprocess
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
+
+from installation.interrupted import leftovers
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("cat", "cp", "date", "dirname", "mkdir", "readlink", "rm", "tail", "env", "ln")
@@ -157,6 +161,23 @@ def test_without_a_supported_python_the_message_names_what_to_install(project, v
     for word in ("3.11", "3.14", "apt install python3-venv", "uv", *variables.values()):
         assert word in done.stderr
     assert not os.path.exists(project.folder / ".venv")
+
+
+def test_a_complete_environment_has_no_leftovers():
+    assert leftovers(Path(sysconfig.get_path("purelib"))) == []
+
+
+def test_metadata_without_installer_and_renamed_folders_are_removed(tmp_path):
+    venv.create(tmp_path, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path)}))
+    for name in ("whole-1.0.dist-info", "half-1.0.dist-info", "half", "~orch"):
+        (packages / name).mkdir()
+        (packages / name / "METADATA").touch()
+    (packages / "whole-1.0.dist-info" / "INSTALLER").write_text("pip\n")
+    command = [tmp_path / "bin/python", ROOT / "installation/interrupted.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert sorted(path.name for path in packages.iterdir()) == ["half", "whole-1.0.dist-info"]
+    assert "half-1.0.dist-info" in done.stdout
 
 
 def test_the_supported_versions_are_those_of_the_script():

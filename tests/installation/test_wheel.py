@@ -64,24 +64,18 @@ def environment(wheel, tmp_path_factory):
     venv.create(folder / "env", symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "env")}))
     wheel.extractall(packages)
-    # The .pth files of these folders, one of which names the clone, have no effect here.
-    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in dependencies()))
+    # `sys.path` without the clone; the .pth files in these folders, one of which names it, have no effect.
+    found = dict.fromkeys(path for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
+    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in found))
     return folder
 
 
-def dependencies():
-    """The folders that have the installed packages: `sys.path` without the clone."""
-    found = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    return dict.fromkeys(found)
-
-
-def run(environment, *words, **kwargs):
+def run(environment, *words):
     python = environment / "env/bin/python"
     variables = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
-        [python, "-P", *words], cwd=environment, env=variables,
-        capture_output=True, text=True, **kwargs,
-    )  # fmt: skip
+        [python, "-P", *words], cwd=environment, env=variables, capture_output=True, text=True
+    )
 
 
 def test_the_wheel_contains_the_files_of_the_clone_unchanged_below_one_name(wheel):

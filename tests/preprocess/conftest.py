@@ -1,9 +1,5 @@
-from pathlib import Path
-
 import pytest
 import sentencepiece
-
-REPOSITORY = Path(__file__).parents[2]
 
 WORDS = """
 un une le la les livre roman histoire auteur personnage lecture page chapitre style ennui plaisir

@@ -10,7 +10,7 @@ import pytest
 from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL
 from roberta_small.preprocess.audit import normalized
 from roberta_small.preprocess.label_cells import LabelOptions, read
-from roberta_small.preprocess.labels import check
+from roberta_small.preprocess.labels import check, merged
 from tests.support.labelled_files import content, examples, lines, prepare, texts, write_csv, write_json_lines
 
 IMDB = """---
@@ -160,14 +160,6 @@ def test_labels_that_are_not_doubtful(labels):
     assert (kind, lines) == (KINDS[SINGLE_LABEL], dict(zip(labels, labels, strict=True)))
 
 
-def test_control_characters_are_named(workdir, capsys):
-    rows = [(f"l\x92ennui {i}" if i == 3 else f"un livre {i}", i % 2) for i in range(40)]
-    prepare(write_csv("a.csv", rows))
-    out = capsys.readouterr().out
-    assert "a.csv, line 5" in out
-    assert "cp1252" in out
-
-
 def test_one_file_for_two_splits_is_refused(workdir, capsys):
     write_csv("a.csv", [(text, i % 2) for i, text in enumerate(texts(40))])
     write_csv("b.csv", [(text, i % 2) for i, text in enumerate(texts(40, seed=3))])
@@ -193,10 +185,13 @@ def test_rows_without_text_or_label_are_listed_and_left_out(workdir, capsys):
 def test_what_is_suspicious_is_said(workdir, capsys):
     rows = [*zip(texts(60), ["good", "bad"] * 30, strict=True), ("odd", "single")]
     rows += [("twice", "good"), ("twice", "bad")]
+    rows[3] = ("l\x92ennui", "bad")
     prepare(write_csv("a.csv", rows))
     said = capsys.readouterr().out
     assert "'single'" in said
     assert "1 text with more than one label" in said
+    assert "a.csv, line 5" in said
+    assert "cp1252" in said
 
 
 @pytest.mark.parametrize(
@@ -273,7 +268,14 @@ def test_labels_that_look_alike_are_merged_into_the_most_frequent(workdir, capsy
         ("l'art", "l\u2019art"), ("\u0415\u0421", "EC"), ("ok", "o\u115fk"),
     ],
 )  # fmt: skip
-def test_labels_that_look_alike_are_named_and_the_proposal_works(workdir, capsys, one, other):
+def test_labels_that_look_alike_are_named(one, other):
+    (warning,) = doubts([one, other, "else"] * 20)
+    assert all(ascii(fact)[1:-1] in warning for fact in (one, other, "--merge-labels"))
+    assert merged({one: 2, other: 1, "else": 1}) == {other: one}
+
+
+def test_the_proposal_to_merge_labels_that_look_alike_works(workdir, capsys):
+    one, other = "pos", "p\u043es"
     path = write_csv("a.csv", zip(texts(60), [one, other, "else"] * 20, strict=True))
     prepare(path)
     said = capsys.readouterr().out

@@ -82,6 +82,7 @@ def accuracy_table(
             PERCENT: [interval(row["low"], row["high"], ACCURACY) for row in rows],
         }
     )
+    notes = [f"From the prediction files of {split}; {PERCENT}: Wilson's interval. std: ddof 1."]
     if overlap is not None:
         shown["unseen"] = data["unseen_n"].map(whole)
         shown["unseen accuracy"] = [number(x, ACCURACY) for x in data["unseen_accuracy"]]
@@ -89,8 +90,6 @@ def accuracy_table(
             interval(row["unseen_low"], row["unseen_high"], ACCURACY) for row in rows
         ]
         shown["seen accuracy"] = [number(x, ACCURACY) for x in data["seen_accuracy"]]
-    notes = [f"From the prediction files of {split}; {PERCENT}: Wilson's interval. std: ddof 1."]
-    if overlap is not None:
         notes.append(
             f"seen: the {len(overlap.lines):,} examples of {overlap.split} whose text also occurs in "
             f"{overlap.other} ({overlap.notion} duplicates in the audit); unseen: all others."

@@ -218,7 +218,6 @@ def chosen_table(
 
 
 def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> list[str]:
-    """Notes on the uncertainty of the selection."""
     grid = data[number_tried(data) > 1]
     if grid.empty:
         return ["No method and initialization has more than one setting, so nothing was chosen."]

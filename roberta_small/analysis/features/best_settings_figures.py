@@ -21,16 +21,7 @@ from roberta_small.analysis.query import Study
 from roberta_small.analysis.read.long_table import GROUP
 from roberta_small.analysis.scoring import at_validations, per_epoch
 from roberta_small.analysis.selection import Selection
-from roberta_small.analysis.style import (
-    Style,
-    family_of,
-    finish,
-    grid,
-    group_styles,
-    legend_below,
-    literal,
-    wrap,
-)
+from roberta_small.analysis.style import family_of, finish, grid, group_styles, legend_below, literal, wrap
 from roberta_small.common.metrics import label
 from roberta_small.common.statistics import t_interval
 from roberta_small.common.tables import PERCENT
@@ -122,7 +113,19 @@ def draw_flag(selection: Selection, chosen: pd.DataFrame, flag: str) -> Figure:
             family, _, init = name.rpartition("/")
             several, one = f"{study.label(family)}/{init}", "/".join(line[GROUP].iloc[0])
             shown = several if len(line) > 1 else study.label(one)
-            _draw_line(panel, line, selection.best, column, (places, shift), shown, style_of[name])
+            line = line.assign(x=[places[value] + shift for value in line["value"]]).sort_values("x")
+            runs = selection.best.merge(line[[*GROUP, "x"]], on=GROUP).dropna(subset=column)
+            style, mean = style_of[name], f"{column}_mean"
+            panel.plot(runs["x"], runs[column], ".", color=style["color"], alpha=0.35, markersize=5)
+            panel.plot(line["x"], line[mean], label=wrap(shown), linewidth=2, markersize=6, **style)
+            for x, values in runs.groupby("x")[column]:
+                low, high = t_interval(values.to_numpy(dtype=float))
+                panel.vlines(x, low, high, color=style["color"], linewidth=1.4)
+            ringed = line[line["chosen"]]
+            panel.plot(
+                ringed["x"], ringed[mean], linestyle="none", marker="o", markersize=14,
+                markerfacecolor="none", color=style["color"],
+            )  # fmt: skip
         means = alone[~has_value].assign(mean=alone[f"{column}_mean"])
         draw_lines(panel, means, by if column == "valid" else metric, study)
         panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
@@ -140,12 +143,19 @@ def draw_flag(selection: Selection, chosen: pd.DataFrame, flag: str) -> Figure:
 
 
 def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
-    """(name, settings) of each family and init with at least two values of the flag, see `_slice`."""
-    return [
-        (f"{family}/{init}", line)
-        for (family, init), settings in chosen.groupby(FAMILY, sort=False)
-        if len(line := _slice(settings, flag)) > 1
-    ]
+    """(name, settings) of each family and init with at least two values of the flag, which is in `value`.
+
+    The settings differ from the chosen one in this flag alone.
+    """
+    found = []
+    for (family, init), settings in chosen.groupby(FAMILY, sort=False):
+        best = settings.loc[settings["chosen"], "values"].item()
+        line = settings[
+            [flag in own and {**own, flag: ""} == {**best, flag: ""} for own in settings["values"]]
+        ]
+        if len(line) > 1:
+            found.append((f"{family}/{init}", line.assign(value=[own[flag] for own in line["values"]])))
+    return found
 
 
 def _draw_curves(
@@ -168,13 +178,6 @@ def _draw_curves(
     draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
 
 
-def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
-    """The settings that differ from the chosen one in this flag alone, with its `value`."""
-    best = settings.loc[settings["chosen"], "values"].item()
-    line = settings[[flag in one and {**one, flag: ""} == {**best, flag: ""} for one in settings["values"]]]
-    return line.assign(value=[values[flag] for values in line["values"]])
-
-
 def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
     """Value -> position on an axis from 0 to 1, and the inverse."""
     texts = sorted(set(values))
@@ -188,27 +191,6 @@ def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
         low, span = min(numbers.values()), max(numbers.values()) - min(numbers.values())
         place = {text: (x - low) / span if span else 0.5 for text, x in numbers.items()}
     return place, {place[text]: text for text in texts}
-
-
-def _draw_line(
-    panel: Axes, line: pd.DataFrame, best: pd.DataFrame, column: str, where: tuple[dict[str, float], float],
-    name: str, style: Style,
-) -> None:  # fmt: skip
-    """One family and init against the values of the flag."""
-    places, shift = where
-    line = line.assign(x=[places[value] + shift for value in line["value"]]).sort_values("x")
-    runs = best.merge(line[[*GROUP, "x"]], on=GROUP).dropna(subset=column)
-    means = line[f"{column}_mean"]
-    panel.plot(runs["x"], runs[column], ".", color=style["color"], alpha=0.35, markersize=5)
-    panel.plot(line["x"], means, label=wrap(name), linewidth=2, markersize=6, **style)
-    for x, values in runs.groupby("x")[column]:
-        low, high = t_interval(values.to_numpy(dtype=float))
-        panel.vlines(x, low, high, color=style["color"], linewidth=1.4)
-    chosen = line["chosen"]
-    panel.plot(
-        line.loc[chosen, "x"], means[chosen], linestyle="none", marker="o", markersize=14,
-        markerfacecolor="none", color=style["color"],
-    )  # fmt: skip
 
 
 def draw(selection: Selection) -> Iterator[tuple[str, Figure]]:

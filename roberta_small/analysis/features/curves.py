@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,8 @@ def draw_curves(
         for panel, subset in zip(panels, subsets, strict=True):
             draw_runs(panel, _named(values[subset], names), styles)
             draw_means(panel, _named(means[subset], names), styles, bars=bars)
-            draw_lines(panel, study.sorted(_of(flat, means[subset])), metric, study)
+            lines = means[subset][names_of(means[subset]).isin(flat)]
+            draw_lines(panel, study.sorted(lines), metric, study)
             if reference is not None:
                 published = reference[(reference["subset"] == subset) & (reference["metric"] == metric)]
                 draw_reference(panel, _named(published, names), styles, ddof=ddof)
@@ -135,13 +136,9 @@ def draw_lines(
         )  # fmt: skip
 
 
-def _of(groups: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[names_of(frame).isin(groups)]
-
-
 def _named(frame: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The rows of some groups, with their `name`."""
-    rows = _of(list(names), frame)
+    rows = frame[names_of(frame).isin(list(names))]
     return rows.assign(name=names_of(rows).map(names).astype(object))
 
 

@@ -126,11 +126,7 @@ class Pattern:
         self._path = self._compile(r"(?P<before>(?:.*/)?)", "/")
         # In the file names of exports, slashes may have become underscores.
         self._export = self._compile(r"(?P<before>(?:.*?[/_])??)", "[/_]")
-
-    @property
-    def has_subset(self) -> bool:
-        """Whether the pattern contains {subset}."""
-        return "subset" in self.fields
+        self.has_subset = "subset" in self.fields
 
     def name(self, path: str) -> tuple[Name, str | None] | None:
         """Run and subset from the path of a log's folder, if possible without generic names at its end."""

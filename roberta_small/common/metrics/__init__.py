@@ -74,11 +74,9 @@ def find(name: str) -> Metric | None:
 
     Metrics of several kinds of labels with the same name have the same direction, unit and digits.
     """
-    for known in (name, name.removeprefix("best_")):
-        for metrics in BY_KIND.values():
-            if known in metrics:
-                return metrics[known]
-    return None
+    names = (name, name.removeprefix("best_"))
+    found = (metrics.get(known) for known in names for metrics in BY_KIND.values())
+    return next(filter(None, found), None)
 
 
 def measures_quality(name: str) -> bool:

@@ -8,16 +8,8 @@ import numpy as np
 
 from roberta_small.common.label_kinds import REGRESSION
 from roberta_small.common.metrics.metric import Metric, register
-from roberta_small.common.metrics.sums import (
-    Array,
-    Counts,
-    LabelCounts,
-    Moments,
-    Scored,
-    ScoredValues,
-    sum_by,
-)
-from roberta_small.common.statistics import BINS, ECE, expected_calibration_error
+from roberta_small.common.metrics.sums import Array, Counts, LabelCounts, Moments, Scored, ScoredValues
+from roberta_small.common.statistics import BINS, ECE, expected_calibration_error, sum_by
 
 
 def accuracy(matrix: Counts) -> Array:

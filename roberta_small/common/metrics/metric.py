@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
@@ -85,14 +86,10 @@ def register(metric: Metric) -> Metric:
     Raises `ValueError` if its name is taken: by a metric of the same kind of labels, or by one of another
     kind that is shown in another way.
     """
+    shown = attrgetter("higher_is_better", "unit", "digits")
     for others in BY_KIND.values():
         other = others.get(metric.name, metric)
-        same = (other.higher_is_better, other.unit, other.digits) == (
-            metric.higher_is_better,
-            metric.unit,
-            metric.digits,
-        )
-        if other is not metric and (other.kind == metric.kind or not same):
+        if other is not metric and (other.kind == metric.kind or shown(other) != shown(metric)):
             raise ValueError(f"metric {metric.name!r} is already registered")
     BY_KIND[metric.kind][metric.name] = metric
     return metric

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.label_kinds import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Labels, Targets
+from roberta_small.common.statistics import sum_by
 
 Array = NDArray[np.float64]
 Counts = Array | NDArray[np.integer]
@@ -150,12 +151,3 @@ def scored(labels: Labels, targets: Targets, outputs_NK: Array) -> TestSet:
     if labels.kind.name == REGRESSION:
         return ScoredValues(targets, outputs_NK[:, 0])
     return Scored(targets, outputs_NK)
-
-
-def sum_by(group_N: NDArray[np.int64], groups: int, weights_DN: Array) -> Array:
-    """(D, groups) sum of the weights of each group of examples."""
-    from scipy import sparse
-
-    count = len(group_N)
-    membership = sparse.csr_array((np.ones(count), group_N, np.arange(count + 1)), shape=(count, groups))
-    return np.asarray(weights_DN @ membership)

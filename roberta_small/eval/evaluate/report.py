@@ -95,26 +95,24 @@ def intervals(scored: TestSet, *, draws: int = DRAWS) -> dict[str, Interval]:
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
+    extreme = any(values.get(name) in (0, 100) for name in ACCURACIES)
     found = {}
     for name, value in values.items():
         value_D = np.concatenate(drawn[name])
         ends = [math.nan, math.nan] if np.isnan(value_D).all() else np.nanpercentile(value_D, tails).tolist()
         found[name] = Interval(value, *ends)
-    if all(values.get(name) not in (0, 100) for name in ACCURACIES):
-        return found
-    for name, one in found.items():
-        if one.low == one.high and name in ACCURACIES:
-            low, high = wilson_interval(one.value / 100, count, LEVEL)
-            found[name] = Interval(one.value, 100 * low, 100 * high, wilson=True)
-        elif one.low == one.high:
-            found[name] = Interval(one.value, math.nan, math.nan)
+        if extreme and ends[0] == ends[1] and name in ACCURACIES:
+            low, high = wilson_interval(value / 100, count, LEVEL)
+            found[name] = Interval(value, 100 * low, 100 * high, wilson=True)
+        elif extreme and ends[0] == ends[1]:
+            found[name] = Interval(value, math.nan, math.nan)
     return found
 
 
 def per_class(matrix_KK: Array) -> list[dict[str, float]]:
     """Precision, recall and F1 (0 to 1; 0 where undefined) and the number of examples of each class."""
-    triples = zip(np.diagonal(matrix_KK), matrix_KK.sum(axis=1), matrix_KK.sum(axis=0), strict=True)
-    return [_class_scores(correct, present, predicted) for correct, present, predicted in triples]
+    sums = np.diagonal(matrix_KK), matrix_KK.sum(axis=1), matrix_KK.sum(axis=0)
+    return list(map(_class_scores, *sums))
 
 
 def _class_scores(correct: float, present: float, predicted: float) -> dict[str, float]:
@@ -131,10 +129,9 @@ def most_confused(matrix_KK: Array | NDArray[np.int64]) -> list[tuple[int, int, 
     wrong_KK = np.asarray(matrix_KK).astype(np.int64)
     np.fill_diagonal(wrong_KK, 0)
     true_E, predicted_E = np.nonzero(wrong_KK)
-    number_E = wrong_KK[true_E, predicted_E]
-    order_E = np.argsort(-number_E, kind="stable")
-    columns = (true_E[order_E], predicted_E[order_E], number_E[order_E])
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    columns = (true_E, predicted_E, wrong_KK[true_E, predicted_E])
+    cells = zip(*(column.tolist() for column in columns), strict=True)
+    return sorted(cells, key=lambda cell: -cell[2])
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,7 @@ def run(args: argparse.Namespace) -> None:
                 bar.update()
             output.flush()
             return_free_memory()
-    found = [f"{number:,} {NOTED[note]}" for note, number in notes.items() if note]
-    if found:
+    if found := [f"{number:,} {NOTED[note]}" for note, number in notes.items() if note]:
         print(f"note: of {count(notes.total(), 'text')}, {' and '.join(found)}", file=sys.stderr)
 
 
@@ -197,10 +196,8 @@ def _load(paths: Sequence[str], *, ensemble: bool, **options: Any) -> SentenceCl
         describe(together)
         print_precisions(member.model.precision for member in together.members)
         return together
-    path: Any = paths[0]
-    if not path.endswith(GRAPH):
-        path = find_best(path)
-    classifier = SentenceClassifier.from_run(path, **options)
+    path = paths[0]
+    classifier = SentenceClassifier.from_run(path if path.endswith(GRAPH) else find_best(path), **options)
     print_precisions([classifier.model.precision])
     return classifier
 

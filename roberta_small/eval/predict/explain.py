@@ -34,7 +34,7 @@ from roberta_small.eval.predict.output import TextPrediction, Word, Write
 from roberta_small.eval.texts import Ids, check_texts
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
 from roberta_small.preprocess.dictionary import BOS, EOS, WORD_START
-from roberta_small.preprocess.tokenization.encoder import Encoder
+from roberta_small.preprocess.readers.lines import normalize
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 if TYPE_CHECKING:
@@ -94,9 +94,8 @@ def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
     for token, score in zip(row.tolist(), scores, strict=True):
         if token in special:
             continue
-        symbol = dictionary.symbols[token]
         # The token as in the text: for a token outside the dictionary, the symbol is `<unk>`.
-        written = next(tokens, symbol)
+        written = next(tokens, dictionary.symbols[token])
         if written.startswith(WORD_START) or not words:
             words.append((written.lstrip(WORD_START), score))
         else:
@@ -157,22 +156,16 @@ def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Ten
 
 
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
-    """The subword tokens as they appear in the text; empty for a Transformers tokenizer without offsets."""
-    from roberta_small.preprocess.readers.lines import normalize
-
-    encoder = classifier.text_input.encoder
-    sentences = [text] if isinstance(text, str) else list(text)
-    if not isinstance(encoder, Encoder | TransformersEncoder):
-        return []
-    if encoder.normalize_apostrophes:
-        sentences = [normalize(sentence) for sentence in sentences]
-    if isinstance(encoder, TransformersEncoder):
-        return [token for sentence in sentences for token in encoder.written(sentence.replace("\n", " "))]
-    return [
-        token
-        for sentence in sentences
-        for token in " ".join(encoder.model.encode(sentence.replace("\n", " "), out_type=str)).split()
-    ]
+    """The subword tokens as they appear in the text."""
+    encoder, found = classifier.model.encoder, []
+    for sentence in [text] if isinstance(text, str) else text:
+        line = sentence.replace("\n", " ")
+        line = normalize(line) if encoder.normalize_apostrophes else line
+        if isinstance(encoder, TransformersEncoder):
+            found += encoder.written(line)
+        else:
+            found += " ".join(encoder.model.encode(line, out_type=str)).split()
+    return found
 
 
 STYLE = """.word { padding: .1rem .15rem; border-radius: .2rem }

@@ -101,11 +101,6 @@ def subset_flags(data: Path) -> list[str]:
     return ["--valid-subset", "valid"] if without else []
 
 
-def label_classes(data: Path) -> list[str]:
-    """The classes of a data folder, empty if its labels are numbers; raises `UserError` as `class_names`."""
-    return class_names(data / "label/dict.txt") if label_kind(data).has_classes else []
-
-
 def class_names(dictionary: Path) -> list[str]:
     """The classes in a label dictionary; raises `UserError` for a malformed line or fewer than two."""
     names = []
@@ -186,9 +181,7 @@ def require_checkpoint(path: Path, flag: str) -> None:
 
 def require_writable(out: Path) -> None:
     """Raise `UserError` unless runs can be written below `out` (which need not exist yet)."""
-    existing = out.absolute()
-    while not existing.exists():
-        existing = existing.parent
+    existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(
             f"{existing}: is not a folder, so --out {out} cannot be created; choose another --out"

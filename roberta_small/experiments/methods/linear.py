@@ -100,37 +100,33 @@ def fit(features: Mapping[str, Any], targets: Mapping[str, Targets], labels: Lab
     same for values that a strong penalty pulls towards the mean, so that numbers are chosen by the loss.
     """
     with threadpool_limits(1):  # for products of this size, more threads only wait for each other
-        return _fit(features, targets, labels, by)
-
-
-def _fit(features: Mapping[str, Any], targets: Mapping[str, Targets], labels: Labels, by: str) -> Linear:
-    train_NV, kind = features["train"], labels.kind
-    # For many classes, Newton's method from the solution of the strength before is seven times faster.
-    how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(labels.classes) > 2 else {}
-    exclusive = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
-    found: dict[float, float] = {}
-    best, merit = None, -np.inf
-    for strength in STRENGTHS:
-        model: Any
-        if kind.exclusive:
-            model = exclusive.set_params(C=strength).fit(train_NV, targets["train"])
-        elif kind.has_classes:
-            one = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
-            with warnings.catch_warnings(action="ignore"):  # a class that all texts have, or none
-                model = OneVsRestClassifier(one).fit(train_NV, targets["train"].astype(int))
-        else:
-            solver = "auto" if isinstance(train_NV, np.ndarray) else "sparse_cg"
-            model = Ridge(alpha=1 / strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS, solver=solver)
-            model.fit(train_NV, (targets["train"] - labels.scaling.mean) / labels.scaling.scale)
-        fitted = Linear(*_coefficients(model), labels, strength, found)
-        reached = scores(labels, targets["valid"], fitted.outputs(features["valid"]))
-        found[strength] = reached[kind.metric]
-        value = -reached[LOSS] if by == LOSS or not kind.has_classes else reached[by]
-        if best is None or value > merit:
-            best, merit = fitted, value
-    assert best is not None
-    thresholds = chosen_thresholds(labels, targets["valid"], best.outputs(features["valid"]))
-    return replace(best, labels=labels.with_thresholds(thresholds))
+        train_NV, kind = features["train"], labels.kind
+        # For many classes, Newton's method from the solution of the strength before is seven times faster.
+        how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(labels.classes) > 2 else {}
+        exclusive = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
+        found: dict[float, float] = {}
+        best, merit = None, -np.inf
+        for strength in STRENGTHS:
+            model: Any
+            if kind.exclusive:
+                model = exclusive.set_params(C=strength).fit(train_NV, targets["train"])
+            elif kind.has_classes:
+                one = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
+                with warnings.catch_warnings(action="ignore"):  # a class that all texts have, or none
+                    model = OneVsRestClassifier(one).fit(train_NV, targets["train"].astype(int))
+            else:
+                solver = "auto" if isinstance(train_NV, np.ndarray) else "sparse_cg"
+                model = Ridge(alpha=1 / strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS, solver=solver)
+                model.fit(train_NV, (targets["train"] - labels.scaling.mean) / labels.scaling.scale)
+            fitted = Linear(*_coefficients(model), labels, strength, found)
+            reached = scores(labels, targets["valid"], fitted.outputs(features["valid"]))
+            found[strength] = reached[kind.metric]
+            value = -reached[LOSS] if by == LOSS or not kind.has_classes else reached[by]
+            if best is None or value > merit:
+                best, merit = fitted, value
+        assert best is not None
+        thresholds = chosen_thresholds(labels, targets["valid"], best.outputs(features["valid"]))
+        return replace(best, labels=labels.with_thresholds(thresholds))
 
 
 def _coefficients(model: LogisticRegression | OneVsRestClassifier | Ridge) -> tuple[NDArray, NDArray]:

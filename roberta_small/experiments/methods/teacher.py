@@ -85,7 +85,8 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     record = read_record(folder / vectors, identity)
     # A student of an earlier start may have been made with other flags, or by another teacher.
     begins = newest_intact(folder) is None
-    if is_complete(record) and (start is not None or not begins):
+    complete = "width" in record  # which is written with the last vectors
+    if complete and (start is not None or not begins):
         return
     check_text_weight(getattr(cfg.criterion, "text_weight", 0.0))
     # Errors of the student come before the teacher reads for hours.
@@ -96,7 +97,7 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     precision = record.get("precision") or resolve(getattr(cfg.model, "precision", AUTO), device)
     path = Path(training.identity["teacher"]["path"])
     teacher = open_teacher(path, data[0] / "dict.txt", device, precision)
-    if not is_complete(record):
+    if not complete:
         unit = "text" if teacher.ids is None else "token"
         print(
             f"the teacher reads the text once, resumable: a vector for every {unit}, {precision}", flush=True
@@ -220,11 +221,6 @@ def read_record(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
             if sha256(file) != shard[digest]:
                 raise UserError(f"{file}: changed since the teacher wrote it, or corrupt; {remedy}")
     return record
-
-
-def is_complete(record: dict[str, Any]) -> bool:
-    """Whether all vectors have been written."""
-    return "width" in record
 
 
 def write_vectors(

@@ -12,7 +12,6 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -160,11 +159,10 @@ def model_of(
     kind = "packed" if getattr(arguments, "pooling", "first") == "mean" else "padded"
     arguments = argparse.Namespace(**vars(arguments) | {"encoder_kind": kind, "precision": "fp32"})
     dictionary = Dictionary()
-    for number in range(vocabulary - len(SPECIALS)):
-        dictionary.add_symbol(f"token{number}")
+    dictionary.symbols += [""] * (vocabulary - len(SPECIALS))
     positions = getattr(arguments, "max_positions", None) or getattr(arguments, "tokens_per_sample", 512)
     arguments.max_positions = positions
-    task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: positions)
+    task = argparse.Namespace(source_dictionary=dictionary)
     with torch.random.fork_rng(devices=[]):
         model = RobertaSmall.build_model(arguments, task)
         if head is not None:

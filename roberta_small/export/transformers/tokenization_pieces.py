@@ -84,7 +84,14 @@ class PieceTokenizer(BartphoTokenizer):
         row = self.build_inputs_with_special_tokens(ids, pair_ids)
         longest = self.model_max_length if max_length is None else max_length
         wanted = truncation not in (False, None, "do_not_truncate")
-        if not (wanted and add_special_tokens and len(row) > longest):
+        truncate = wanted and add_special_tokens and len(row) > longest
+        if truncate and pair_ids is not None:
+            if return_overflowing_tokens:
+                raise ValueError("return_overflowing_tokens: not supported for truncated pairs of sentences")
+            special_tokens = len(row) - len(ids) - len(pair_ids)
+            first, second = kept_lengths(len(ids), len(pair_ids), max(0, longest - special_tokens))
+            ids, pair_ids, truncation, truncate = ids[:first], pair_ids[:second], False, False
+        if not truncate:
             return super().prepare_for_model(
                 ids,
                 pair_ids,
@@ -95,23 +102,6 @@ class PieceTokenizer(BartphoTokenizer):
                 stride=stride,
                 return_tensors=return_tensors,
                 return_overflowing_tokens=return_overflowing_tokens,
-                return_special_tokens_mask=return_special_tokens_mask,
-                prepend_batch_axis=prepend_batch_axis,
-                **kwargs,
-            )
-        if pair_ids is not None:
-            if return_overflowing_tokens:
-                raise ValueError("return_overflowing_tokens: not supported for truncated pairs of sentences")
-            special_tokens = len(row) - len(ids) - len(pair_ids)
-            first, second = kept_lengths(len(ids), len(pair_ids), max(0, longest - special_tokens))
-            return super().prepare_for_model(
-                ids[:first],
-                pair_ids[:second],
-                add_special_tokens,
-                padding,
-                False,
-                max_length,
-                return_tensors=return_tensors,
                 return_special_tokens_mask=return_special_tokens_mask,
                 prepend_batch_axis=prepend_batch_axis,
                 **kwargs,

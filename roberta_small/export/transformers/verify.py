@@ -129,12 +129,11 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
 def find_examples(origin: Model) -> Examples:
     """The raw texts of the data with their ids in training; sample sentences if there is no raw text."""
     classifier = origin.checkpoint.is_classifier
-    texts: list[Text]
-    rows: list[Ids]
     if classifier and origin.data.exists and origin.data.option("valid_every") is None:
         recorded = {split: _raw_texts(origin, split) for split in origin.data.splits}
         if recorded and all(recorded.values()):
-            texts, rows = [], []
+            texts: list[Text] = []
+            rows: list[Ids] = []
             for split, lines in recorded.items():
                 found = origin.examples(split).rows
                 if len(found) != len(lines):
@@ -213,14 +212,6 @@ class Counterpart:
             found["token_type_ids"] = in_second(ids_BL, EOS).long()
         return found
 
-    def logits(self, ids_BL: Tensor) -> Tensor:
-        """(B, L) -> (B, K), of a classifier."""
-        return self.model(**self.inputs(ids_BL)).logits
-
-    def features(self, ids_BL: Tensor) -> Tensor:
-        """(B, L) -> (B, L, C), of the encoder."""
-        return self.model.base_model(**self.inputs(ids_BL))[0]
-
     def scores(self, features: Tensor) -> Tensor:
         """(..., C) -> (..., V), of the masked language model, in the order of the dictionary."""
         assert self.family.lm_head is not None
@@ -246,10 +237,11 @@ def largest_difference(
             mask_BL = ids_BL != PAD
             if head is not None:
                 wanted_BK, _ = reference(ids_BL, features_only=True, classification_head_name=head)
-                differences.append(float((other.logits(ids_BL) - wanted_BK).abs().max()))
+                found_BK = other.model(**other.inputs(ids_BL)).logits
+                differences.append(float((found_BK - wanted_BK).abs().max()))
                 continue
             wanted_NC = reference(ids_BL, features_only=True)[0][mask_BL]
-            found_NC = other.features(ids_BL)[mask_BL]
+            found_NC = other.model.base_model(**other.inputs(ids_BL))[0][mask_BL]
             differences.append(float((found_NC - wanted_NC).abs().max()))
             if not scores:
                 continue

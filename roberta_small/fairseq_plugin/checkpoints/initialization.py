@@ -57,8 +57,8 @@ def checking_initial_checkpoint(original: Callable[..., Any], cfg: Any, trainer:
     """Replace `checkpoint_utils.load_checkpoint`: check the initial checkpoint before the first update."""
     if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
         return original(cfg, trainer, **kwargs)
-    state = check(cfg, trainer)
     flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
+    state = check(cfg, trainer, flag, name)
     with contextlib.ExitStack() as stack:
         stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state, name))
         if state is not None and name is not None and not keeps_optimizer(cfg, flag):
@@ -73,14 +73,13 @@ def checking_initial_checkpoint(original: Callable[..., Any], cfg: Any, trainer:
         return original(cfg, trainer, **kwargs)
 
 
-def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
-    """Check the checkpoint that fairseq is about to load, and return it; `cfg` is its `CheckpointConfig`.
+def check(cfg: Any, trainer: Trainer, flag: str, name: str | None) -> dict[str, Any] | None:
+    """Check the `initial_checkpoint` that fairseq is about to load, and return it.
 
     Returns None for random weights. Raises `UserError` for a checkpoint that is missing, unreadable, or does
     not fit criterion, dictionary, architecture or model.
     """
     model, task = trainer.get_model(), trainer.task
-    flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
     if name is None:
         logger.info("initialization: random weights")
         return None
@@ -164,11 +163,8 @@ def fitted_head(
         yield
         return
     name = task.cfg.classification_head_name
-    head, place, ours = (
-        model.classification_heads[name],
-        f"{CLASSIFICATION_HEADS}{name}.",
-        labels_of_data(task),
-    )
+    head, place = model.classification_heads[name], f"{CLASSIFICATION_HEADS}{name}."
+    ours = replace(task.labels, classes=tuple(task.class_names))  # only the classes of the data
     stored = {key.removeprefix(place) for key in state["model"] if key.startswith(place)}
     if stored != set(head.state_dict()):
         yield  # of another name or form (--head): not loaded
@@ -183,11 +179,6 @@ def fitted_head(
         yield
     finally:
         handle.remove()
-
-
-def labels_of_data(task: SentenceClassificationTask) -> Labels:
-    """What the logits of a task mean; only the classes of the data are named."""
-    return replace(task.labels, classes=tuple(task.class_names))
 
 
 def fit_head(weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Head, ours: Labels) -> None:

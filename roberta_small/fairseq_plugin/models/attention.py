@@ -51,7 +51,26 @@ def attend(
     if offsets is None:
         offsets = torch.tensor(kernel_offsets(lengths, len(qkv_TE)), dtype=torch.int32, device=qkv_TE.device)
     longest = max(*lengths, len(qkv_TE) - sum(lengths))
-    return attend_at_once(qkv_TE, offsets, longest, heads, p, causal)
+    # One call of a variable-length kernel: FlashAttention-2 (Dao 2023, arXiv 2307.08691) or xFormers'
+    # memory-efficient attention (Rabe & Staats 2021, arXiv 2112.05682), for which all sentences are one row
+    # of a batch. Of torch's interfaces to them, jagged tensors make thousands of Python calls, and
+    # `torch.nn.attention.varlen` has no dropout. Other head sizes than the kernels' are padded with zeros,
+    # which do not change any product.
+    size = qkv_TE.size(1) // (3 * heads)
+    qkv_T3HD = qkv_TE.contiguous().unflatten(1, (3, heads, size))
+    if size % KERNEL_MULTIPLE:
+        qkv_T3HD = F.pad(qkv_T3HD, (0, -size % KERNEL_MULTIPLE))
+    spans, scale = (offsets, offsets, longest, longest), size**-0.5
+    if uses_flash(qkv_T3HD):
+        q, k, v = qkv_T3HD.unbind(1)
+        out_THD = torch.ops.aten._flash_attention_forward(q, k, v, *spans, p, causal, False, scale=scale)[0]
+    else:
+        q, k, v = qkv_T3HD.unsqueeze(0).unbind(2)
+        differentiate = qkv_TE.requires_grad  # then the kernel keeps what its backward pass needs
+        out_THD = torch.ops.aten._efficient_attention_forward(
+            q, k, v, None, *spans, p, int(causal), differentiate, scale=scale
+        )[0][0]
+    return out_THD[..., :size].flatten(1)
 
 
 def one_by_one(x: Tensor) -> bool:
@@ -71,33 +90,6 @@ def kernel_offsets(lengths: Sequence[int], tokens: int) -> list[int]:
     """
     offsets = list(itertools.accumulate(lengths, initial=0))
     return offsets if offsets[-1] == tokens else [*offsets, tokens]
-
-
-def attend_at_once(
-    qkv_TE: Tensor, offsets: Tensor, longest: int, heads: int, p: float, causal: bool
-) -> Tensor:
-    """`attend` on a GPU, with one call of a variable-length kernel.
-
-    They are FlashAttention-2 (Dao 2023, arXiv 2307.08691) and xFormers' memory-efficient attention (Rabe &
-    Staats 2021, arXiv 2112.05682), for which all sentences are one row of a batch. Of torch's interfaces to
-    them, jagged tensors make thousands of Python calls, and `torch.nn.attention.varlen` has no dropout. Other
-    head sizes than the kernels' are padded with zeros, which do not change any product.
-    """
-    size = qkv_TE.size(1) // (3 * heads)
-    qkv_T3HD = qkv_TE.contiguous().unflatten(1, (3, heads, size))
-    if size % KERNEL_MULTIPLE:
-        qkv_T3HD = F.pad(qkv_T3HD, (0, -size % KERNEL_MULTIPLE))
-    spans, scale = (offsets, offsets, longest, longest), size**-0.5
-    if uses_flash(qkv_T3HD):
-        q, k, v = qkv_T3HD.unbind(1)
-        out_THD = torch.ops.aten._flash_attention_forward(q, k, v, *spans, p, causal, False, scale=scale)[0]
-    else:
-        q, k, v = qkv_T3HD.unsqueeze(0).unbind(2)
-        differentiate = qkv_TE.requires_grad  # then the kernel keeps what its backward pass needs
-        out_THD = torch.ops.aten._efficient_attention_forward(
-            q, k, v, None, *spans, p, int(causal), differentiate, scale=scale
-        )[0][0]
-    return out_THD[..., :size].flatten(1)
 
 
 def uses_flash(qkv_T3HD: Tensor) -> bool:

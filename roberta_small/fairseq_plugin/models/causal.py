@@ -39,7 +39,6 @@ from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
-from roberta_small.fairseq_plugin.models.attention import attend
 from roberta_small.fairseq_plugin.models.packed import (
     PackedTransformerEncoder,
     Packing,
@@ -150,6 +149,8 @@ class CausalLmEncoder(CausalRobertaEncoder):
 class CausalEncoder(PackedTransformerEncoder):
     """`PackedTransformerEncoder` with causal attention: features do not depend on later tokens."""
 
+    causal = True
+
     def __init__(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(args, dictionary, embed_tokens)
         self.eos_idx = dictionary.eos()
@@ -181,10 +182,6 @@ class CausalEncoder(PackedTransformerEncoder):
         token_B1 = src_tokens.gather(1, last_B1)
         is_eos_B1 = token_B1.eq(self.eos_idx) & lengths_B1.gt(1)
         return src_tokens.scatter(1, last_B1, token_B1.masked_fill(is_eos_B1, self.padding_idx))
-
-    def attend(self, qkv_TE: Tensor, packing: Packing, heads: int, p: float) -> Tensor:
-        """Causal attention within each sentence."""
-        return attend(qkv_TE, packing.lengths, heads, p, causal=True, offsets=packing.offsets)
 
 
 class SinusoidalPositions(nn.Module):
@@ -305,24 +302,20 @@ def next_scores(
     The new tokens, int64, are padded on the right; `lengths_B` are their numbers, at least 1, and
     `positions_BN` their positions in their sentences, from 0. They are added to the cache.
     """
+    encoder = model.encoder.sentence_encoder
     with precision.computing(model, tokens_BN.device):
-        x_BNC = advance(model.encoder.sentence_encoder, tokens_BN, positions_BN, cache)
+        x_BNC = encoder.embed_tokens(tokens_BN) * encoder.embed_scale
+        rows_BN = positions_BN + encoder.padding_idx + 1
+        x_BNC = x_BNC + F.embedding(rows_BN, encoder.embed_positions.weight)
+        if encoder.layernorm_embedding is not None:
+            x_BNC = encoder.layernorm_embedding(x_BNC)
+        used = int(positions_BN.max()) + 1
+        for number, layer in enumerate(encoder.layers):
+            gather = partial(attend_cached, layer.self_attn, number, positions_BN, used, cache)
+            x_BNC = encode_layer(layer, x_BNC, gather)
+        x_BNC = encoder.final_norm(x_BNC)
         x_BC = x_BNC[torch.arange(len(x_BNC), device=x_BNC.device), lengths_B - 1]
         return model.encoder.lm_head(x_BC).float()
-
-
-def advance(encoder: CausalEncoder, tokens_BN: Tensor, positions_BN: Tensor, cache: Cache) -> Tensor:
-    """Features of the new tokens, (B, N, C)."""
-    x_BNC = encoder.embed_tokens(tokens_BN) * encoder.embed_scale
-    rows_BN = positions_BN + encoder.padding_idx + 1
-    x_BNC = x_BNC + F.embedding(rows_BN, encoder.embed_positions.weight)
-    if encoder.layernorm_embedding is not None:
-        x_BNC = encoder.layernorm_embedding(x_BNC)
-    used = int(positions_BN.max()) + 1
-    for number, layer in enumerate(encoder.layers):
-        gather = partial(attend_cached, layer.self_attn, number, positions_BN, used, cache)
-        x_BNC = encode_layer(layer, x_BNC, gather)
-    return encoder.final_norm(x_BNC)
 
 
 def attend_cached(

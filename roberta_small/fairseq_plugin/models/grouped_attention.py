@@ -29,15 +29,14 @@ GROUP_WEIGHTS = 1 << 18
 
 
 def attend_in_groups(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, causal: bool) -> Tensor:
-    """`attention.attend` on a CPU."""
+    """`attention.attend` on a CPU.
+
+    Without gradient and dropout, it is torch's attention of the groups, which takes two thirds of the time.
+    """
+    lengths = tuple(lengths)
     trains = p > 0.0 or (torch.is_grad_enabled() and qkv_TE.requires_grad)
-    if not trains and qkv_TE.dtype == torch.float32:  # of other types, it was not measured
-        return _without_gradient(qkv_TE, tuple(lengths), heads, causal)
-    return _GroupedAttention.apply(qkv_TE, tuple(lengths), heads, p, causal)
-
-
-def _without_gradient(qkv_TE: Tensor, lengths: tuple[int, ...], heads: int, causal: bool) -> Tensor:
-    """Torch's attention of the groups, which without gradient and dropout takes two thirds of the time."""
+    if trains or qkv_TE.dtype != torch.float32:  # of other types, torch's attention was not measured
+        return _GroupedAttention.apply(qkv_TE, lengths, heads, p, causal)
     tokens, size = len(qkv_TE), qkv_TE.size(1) // (3 * heads)
     out_TC = qkv_TE.new_empty(tokens, heads * size)
     out_TC[sum(lengths) :] = 0.0
@@ -82,8 +81,11 @@ class _GroupedAttention(torch.autograd.Function):
             if causal:
                 # Rows beyond l follow all tokens, so their keys are masked too.
                 scores_Nnn += torch.full((group.rows, group.rows), -torch.inf).triu_(1)
+            elif group.start is not None:
+                scores_Nnn[..., group.lengths[0] :] = -torch.inf
             else:
-                group.mask_keys_(scores_Nnn.unflatten(0, (-1, heads)))
+                scores_GHnn = scores_Nnn.unflatten(0, (-1, heads))
+                scores_GHnn.masked_fill_(~group.real_Gn[:, None, None], -torch.inf)
             weights_Nnn = torch.softmax(scores_Nnn, dim=-1)
             kept_Nnn, mask_Nnn = weights_Nnn, None
             if p > 0.0:
@@ -108,7 +110,10 @@ class _GroupedAttention(torch.autograd.Function):
             # A copy in any case: with one head, `contiguous` would return the memory of `grad_TC` itself.
             grad_GHnD = group.take(grad_TC.reshape(tokens, heads, size)).transpose(1, 2)
             grad_GHnD = grad_GHnD.clone(memory_format=torch.contiguous_format)
-            group.clear_padding_(grad_GHnD)
+            if group.start is not None:
+                grad_GHnD[..., group.lengths[0] :, :] = 0.0
+            else:
+                grad_GHnD.masked_fill_(~group.real_Gn[:, None, :, None], 0.0)
             grad_NnD = grad_GHnD.flatten(0, 1).mul_(ctx.kept_scale)
             grad_Nnn = torch.bmm(grad_NnD, v.transpose(1, 2))
             if mask is not None:
@@ -162,20 +167,6 @@ class Group:
             out_TX[self.start : self.start + length] = x_GnX[0, :length]
         else:
             out_TX.index_copy_(0, self.tokens_R, x_GnX.flatten(0, 1).index_select(0, self.rows_R))
-
-    def mask_keys_(self, scores_GHnn: Tensor) -> None:
-        """Set the columns beyond l to minus infinity."""
-        if self.start is not None:
-            scores_GHnn[..., self.lengths[0] :] = -torch.inf
-        else:
-            scores_GHnn.masked_fill_(~self.real_Gn[:, None, None], -torch.inf)
-
-    def clear_padding_(self, x_GHnD: Tensor) -> None:
-        """Set the rows beyond l to zero."""
-        if self.start is not None:
-            x_GHnD[..., self.lengths[0] :, :] = 0.0
-        else:
-            x_GHnD.masked_fill_(~self.real_Gn[:, None, :, None], 0.0)
 
 
 @functools.lru_cache(maxsize=1)

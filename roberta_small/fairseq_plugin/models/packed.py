@@ -12,7 +12,7 @@ token, C embedding size, E = 3 * C.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +33,9 @@ class PackedTransformerEncoder(TransformerEncoder):
     Layer drop and quantization noise are not supported; building the model with them raises an error (see
     `encoders.py`).
     """
+
+    causal = False
+    """Whether a token attends only to itself and to earlier tokens."""
 
     def forward(
         self,
@@ -92,15 +95,14 @@ class PackedTransformerEncoder(TransformerEncoder):
         else:
             x_TC = self.final_norm(self.encode_all(self.layers[-1], x_TC, packing))
             x_SC = packing.means(x_TC) if pooling == "mean" else packing.tokens_at(pooling, x_TC)
-        return packing.add_empty(x_SC)
+        if packing.rows_S is None:
+            return x_SC
+        zeros_BC = x_SC.new_zeros(packing.shape[0], x_SC.size(-1))
+        return zeros_BC.index_copy(0, packing.rows_S, x_SC)
 
     def final_norm(self, x: Tensor) -> Tensor:
         """The norm after the last layer of pre-norm networks: (..., C) -> (..., C)."""
         return x if self.layer_norm is None else self.layer_norm(x)
-
-    def attend(self, qkv_TE: Tensor, packing: Packing, heads: int, p: float) -> Tensor:
-        """Attention within each sentence (see `attention.attend`); subclasses can restrict it."""
-        return attend(qkv_TE, packing.lengths, heads, p, offsets=packing.offsets)
 
     def encode_all(self, layer: TransformerEncoderLayerBase, x_TC: Tensor, packing: Packing) -> Tensor:
         """Apply a layer to all tokens: (T, C) -> (T, C)."""
@@ -108,7 +110,8 @@ class PackedTransformerEncoder(TransformerEncoder):
 
         def gather(x_TC: Tensor) -> Tensor:
             p = attention.dropout_module.p if layer.training else 0.0
-            return self.attend(project(attention, x_TC), packing, attention.num_heads, p)
+            sizes = packing.lengths, attention.num_heads, p
+            return attend(project(attention, x_TC), *sizes, causal=self.causal, offsets=packing.offsets)
 
         return encode_layer(layer, x_TC, gather)
 
@@ -194,10 +197,8 @@ class Packing:
             torch.tensor(rows) if len(rows) < len(lengths_B) else None,
         )
         device = src_tokens.device
-        moved: dict[str, Any] = {
-            name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(found).items()
-        }
-        return found if device.type == "cpu" else cls(**moved)
+        moved: dict[str, Any] = {name: x.to(device) for name, x in vars(found).items() if torch.is_tensor(x)}
+        return replace(found, **moved)
 
     @property
     def tokens(self) -> int:
@@ -230,13 +231,6 @@ class Packing:
         # Unsafe only leaves out checks of the offsets, for which a GPU would wait.
         means_SC = torch.segment_reduce(x_TC.float(), "mean", offsets=offsets, axis=0, unsafe=True)
         return means_SC.to(x_TC.dtype)
-
-    def add_empty(self, x_SC: Tensor) -> Tensor:
-        """Insert zeros for the sentences without tokens: (S, C) -> (B, C)."""
-        if self.rows_S is None:
-            return x_SC
-        zeros_BC = x_SC.new_zeros(self.shape[0], x_SC.size(-1))
-        return zeros_BC.index_copy(0, self.rows_S, x_SC)
 
     def unpack(self, x_TC: Tensor) -> Tensor:
         """(T, C) -> (L, B, C), as in fairseq, with zeros at padding."""

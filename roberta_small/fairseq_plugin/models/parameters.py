@@ -17,7 +17,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from roberta_small.common.errors import UserError
@@ -96,11 +95,10 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
     if not issubclass(ARCH_MODEL_REGISTRY[args.arch], RobertaModel):
         raise UserError(f"--arch {args.arch}: not a RoBERTa architecture")
     dictionary = Dictionary()
-    for index in range(args.vocabulary - SPECIAL_SYMBOLS):
-        dictionary.add_symbol(f"token{index}")
+    dictionary.symbols += [""] * (args.vocabulary - SPECIAL_SYMBOLS)
     ARCH_CONFIG_REGISTRY[args.arch](args)
     args.max_positions = getattr(args, "max_positions", 512)  # fairseq's default for RoBERTa
-    task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: args.max_positions)
+    task = argparse.Namespace(source_dictionary=dictionary)
     return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
 
 

@@ -11,6 +11,7 @@ Shapes: B sentences, L length of the longest, M positions with a target.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,36 +33,32 @@ def describing_batches(
 ) -> EpochBatchIterator:
     """Replace `FairseqTask.get_batch_iterator`: a GPU would wait for what batches bring with them.
 
-    Batches padded on the right come from a `Collater`. Validation is over all blocks: fairseq would drop the
+    Batches padded on the right come from `described`. Validation is over all blocks: fairseq would drop the
     last ones if their number is not a multiple of --required-batch-size-multiple, 8 by default.
     """
     right = getattr(task, "pads_right", False) or isinstance(task, FAIRSEQS)
     if right and "grouped_shuffling" not in kwargs:  # which the trainer passes for training data only
         kwargs["required_batch_size_multiple"] = 1
     iterator = original(task, *args, **kwargs)
-    if right and not isinstance(iterator.collate_fn, Collater):
-        iterator.collate_fn = Collater(iterator.collate_fn, task.source_dictionary.pad())
+    if right and getattr(iterator.collate_fn, "func", None) is not described:
+        iterator.collate_fn = partial(described, iterator.collate_fn, task.source_dictionary.pad())
     return iterator
 
 
-class Collater:
-    """Makes a batch of samples, and adds what `packing_of`, `scored_of` and `host_targets` return."""
-
-    def __init__(self, collate: Callable[[list[Any]], dict[str, Any]], padding_idx: int) -> None:
-        self.collate, self.padding_idx = collate, padding_idx
-
-    def __call__(self, samples: list[Any]) -> dict[str, Any]:
-        """The batch of some samples; an empty one stays empty."""
-        sample = self.collate(samples)
-        if not sample:
-            return sample
-        sample["packing"] = dict(vars(packing_of(sample, self.padding_idx)))
-        target = sample.get("target")
-        if torch.is_tensor(target) and target.shape == sample["net_input"]["src_tokens"].shape:
-            sample["scored"] = scored_of(sample, self.padding_idx)
-        elif torch.is_tensor(target):
-            sample["host_targets"] = host_targets(sample).numpy()  # fairseq leaves it on the host
+def described(
+    collate: Callable[[list[Any]], dict[str, Any]], padding_idx: int, samples: list[Any]
+) -> dict[str, Any]:
+    """A batch with what `packing_of`, `scored_of` and `host_targets` return; an empty one stays empty."""
+    sample = collate(samples)
+    if not sample:
         return sample
+    sample["packing"] = dict(vars(packing_of(sample, padding_idx)))
+    target = sample.get("target")
+    if torch.is_tensor(target) and target.shape == sample["net_input"]["src_tokens"].shape:
+        sample["scored"] = scored_of(sample, padding_idx)
+    elif torch.is_tensor(target):
+        sample["host_targets"] = host_targets(sample).numpy()  # fairseq leaves it on the host
+    return sample
 
 
 def packing_of(sample: dict[str, Any], padding_idx: int) -> Packing:

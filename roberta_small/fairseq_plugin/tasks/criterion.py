@@ -22,7 +22,6 @@ import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
-from fairseq.logging.meters import MetersDict
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 
@@ -168,8 +167,8 @@ class SentenceClassificationCriterion(SummedCriterion):
             for metric in logged(kind):
                 metrics.log_derived(
                     metric.name,
-                    lambda meters, metric=metric, kind=kind: float(
-                        metric.from_statistics(statistics(meters, kind))
+                    lambda meters, metric=metric, objective=objective: float(
+                        metric.from_statistics(objective.statistics(meters[objective.meter].sum))
                     ),
                 )
 
@@ -179,10 +178,3 @@ def checked_smoothing(value: float) -> float:
     if not 0.0 <= value < 1.0:
         raise UserError(f"--label-smoothing {value}: must be at least 0 and below 1")
     return value
-
-
-def statistics(meters: MetersDict, kind: str) -> Any:
-    """What the metrics of a kind of labels are computed from, from fairseq's meters."""
-    sums = meters[OBJECTIVES[kind].meter].sum
-    # Not a tensor if there was no batch since the meters were reset.
-    return OBJECTIVES[kind].statistics(sums if torch.is_tensor(sums) else None)

@@ -18,6 +18,7 @@ Shapes: B sentences, K classes.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,9 +55,9 @@ class SingleLabel:
         """The flattened confusion matrix."""
         return cell_counts(target, logits_BK.argmax(dim=-1), logits_BK.size(-1))
 
-    def statistics(self, sums: Tensor | None) -> np.ndarray:
+    def statistics(self, sums: Any) -> np.ndarray:
         """The confusion matrix, int64 (K, K)."""
-        if sums is None:
+        if not torch.is_tensor(sums):
             return np.zeros((1, 1), dtype=np.int64)
         classes = math.isqrt(sums.numel())
         return sums.numpy().reshape(classes, classes)
@@ -85,9 +86,9 @@ class MultiLabel:
         exact = (true_BK == predicted_BK).all(dim=-1).sum()
         return torch.cat([cells_K4.flatten(), exact[None]])
 
-    def statistics(self, sums: Tensor | None) -> LabelCounts:
+    def statistics(self, sums: Any) -> LabelCounts:
         """The counts as arrays."""
-        counts = np.zeros(5, dtype=np.int64) if sums is None else sums.numpy()
+        counts = sums.numpy() if torch.is_tensor(sums) else np.zeros(5, dtype=np.int64)
         return LabelCounts(counts[:-1].reshape(-1, 4), counts[-1])
 
 
@@ -106,9 +107,9 @@ class Regression:
         t_B, p_B = target.double() * scale, logits_BK.detach().view(-1).double() * scale
         return torch.stack([torch.ones_like(t_B), t_B, p_B, t_B * t_B, p_B * p_B, t_B * p_B]).sum(dim=1)
 
-    def statistics(self, sums: Tensor | None) -> Moments:
+    def statistics(self, sums: Any) -> Moments:
         """The moments as an array."""
-        return Moments(np.zeros(6) if sums is None else sums.numpy())
+        return Moments(sums.numpy() if torch.is_tensor(sums) else np.zeros(6))
 
 
 OBJECTIVES: dict[str, SingleLabel | MultiLabel | Regression] = {
@@ -121,7 +122,7 @@ OBJECTIVES: dict[str, SingleLabel | MultiLabel | Regression] = {
 `meter` is the name of its sums in logging outputs, fairseq's meters and checkpoints; fairseq does not print
 meters whose names begin with an underscore. `loss` is without class weights and label smoothing. `sums` are
 those of a batch, without GPU synchronization, and `statistics` what `common.metrics.measure_statistics`
-takes, from the total; None stands for no batch.
+takes, from the total, which is no tensor if there was no batch since fairseq's meters were reset.
 """
 
 

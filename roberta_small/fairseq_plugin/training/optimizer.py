@@ -309,16 +309,14 @@ def groups(params: Sequence[torch.nn.Parameter], embedding_lr_factor: float) -> 
         raise UserError(f"--embedding-lr-factor {embedding_lr_factor}: must be above 0")
     if embedding_lr_factor == 1.0:
         return [{"params": list(params), "lr_factor": 1.0}]
-    parts: dict[bool, list[torch.nn.Parameter]] = {False: [], True: []}
-    for parameter in params:
-        parts[getattr(parameter, "is_token_embedding", False)].append(parameter)
-    if not parts[True]:
+    marked = [parameter for parameter in params if getattr(parameter, "is_token_embedding", False)]
+    if not marked:
         raise UserError(
             "--embedding-lr-factor: no trained token embeddings; it needs a model of this plugin, such as "
             "--arch roberta_small"
         )
-    factors = {False: 1.0, True: embedding_lr_factor}
-    return [{"params": parts[which], "lr_factor": factor} for which, factor in factors.items()]
+    others = [parameter for parameter in params if not getattr(parameter, "is_token_embedding", False)]
+    return [{"params": others, "lr_factor": 1.0}, {"params": marked, "lr_factor": embedding_lr_factor}]
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:

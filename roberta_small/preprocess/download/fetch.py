@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import CHUNK_BYTES, atomic_open, atomic_write
+from roberta_small.common.files import CHUNK_BYTES, atomic_open, atomic_write, sha256
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0  # before the second attempt; doubled before each further one
@@ -42,12 +42,11 @@ class Digest:
 
     def of(self, path: Path) -> str:
         """The digest of this kind of a file, in hexadecimal."""
-        size = path.stat().st_size
-        digest = hashlib.sha1(f"blob {size}\0".encode()) if self.kind == "git" else hashlib.sha256()
+        if self.kind == "sha256":
+            return sha256(path)
+        header = f"blob {path.stat().st_size}\0".encode()
         with open(path, "rb") as stream:
-            while chunk := stream.read(CHUNK_BYTES):
-                digest.update(chunk)
-        return digest.hexdigest()
+            return hashlib.file_digest(stream, lambda: hashlib.sha1(header)).hexdigest()
 
     def check(self, path: Path, name: str, remedy: str) -> None:
         """Raises `UserError` with both digests where the file is another."""

@@ -265,15 +265,13 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     path = folder / TRANSFORMERS_CONFIG
     config = read_object(path, "save the tokenizer again") if path.is_file() else {}
     kind, normalizes = config.get("tokenizer_class"), bool(config.get("normalize_apostrophes"))
-    if (folder / MODEL).is_file():
-        if dictionary is not None:
-            return Located(folder / MODEL, dictionary, normalize_apostrophes=normalizes)
-        if (folder / DICTIONARY).is_file() and kind in (None, *PAIR_CLASSES):
-            return Located(folder / MODEL, folder / DICTIONARY, normalize_apostrophes=normalizes)
+    given = dictionary or folder / DICTIONARY
+    fits = dictionary is not None or (given.is_file() and kind in (None, *PAIR_CLASSES))
+    if (folder / MODEL).is_file() and fits:
+        return Located(folder / MODEL, given, normalize_apostrophes=normalizes)
     files = (*TRANSFORMERS_FILES, MODEL, *(VOCABULARIES if (folder / MODEL_CONFIG).is_file() else ()))
     if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in files):
         return Located(transformers=str(folder))
-    given = dictionary or folder / DICTIONARY
     if given.is_file() and all((given.parent / file).is_file() for file in (ENCODER, MERGES)):
         return Located(dictionary=given, symbols=BPE)
     if given.is_file() and has_characters(given):

@@ -104,7 +104,7 @@ class Encoder:
                 parts[number] = np.array(found, dtype=np.int32)
             ids = np.concatenate(parts)
             sizes = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
-        return Encoded(block, append_eos(ids, sizes), sizes + 1)
+        return Encoded(block, np.insert(ids, np.cumsum(sizes), EOS), sizes + 1)
 
 
 def load_model(path: str) -> sentencepiece.SentencePieceProcessor:
@@ -164,15 +164,6 @@ def map_text(
                 yield pending.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64], eos: int = EOS) -> NDArray[np.int32]:
-    """(tokens,) ids of lines of `sizes` tokens -> (tokens + lines,), `eos` after each line."""
-    closed = np.full(len(ids) + len(sizes), eos, dtype=np.int32)
-    is_token = np.ones(len(closed), dtype=bool)
-    is_token[np.cumsum(sizes + 1) - 1] = False
-    closed[is_token] = ids
-    return closed
 
 
 def kept_lengths(first: int, second: int, available: int) -> tuple[int, int]:

@@ -61,9 +61,8 @@ def write_tokenizer(kind: str, dictionary: Path, folder: Path) -> None:
 
 def has_characters(dictionary: Path) -> bool:
     """Whether the symbols of a dictionary are single characters."""
-    words = fairseq_dictionary.load(str(dictionary))
-    names = [name for name in words.names() if name != MASK and not name.startswith(PADDING_PREFIX)]
-    return all(len(name) == 1 for name in names)
+    names = fairseq_dictionary.load(str(dictionary)).names()
+    return all(len(name) == 1 or name == MASK or name.startswith(PADDING_PREFIX) for name in names)
 
 
 def _byte_level(words: Dictionary, path: Path) -> Any:

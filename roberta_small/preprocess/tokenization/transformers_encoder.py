@@ -38,7 +38,7 @@ from roberta_small.preprocess.dictionary import (
     Dictionary,
 )
 from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenization.encoder import Encoded, append_eos
+from roberta_small.preprocess.tokenization.encoder import Encoded
 from roberta_small.preprocess.tokenization.symbols import SYMBOLS
 
 DIVIDED = ("Unigram", "WordLevel")
@@ -70,8 +70,7 @@ class TransformersEncoder:
                 )
         else:
             self.dictionary = dictionary_of(self.tokenizer, self.order)
-        self._fairseq_ids = np.empty(len(self.order), dtype=np.int32)
-        self._fairseq_ids[self.order] = np.arange(len(self.order))
+        self._fairseq_ids = np.argsort(self.order).astype(np.int32)
         self.init_token = int(self._fairseq_ids[self._ends[0]])
         """Id before a text: 0 for `<s>` of RoBERTa and XLM-R and `[CLS]` of BERT, 5 for CamemBERT."""
         self.separator_token = int(self._fairseq_ids[self._ends[1]])
@@ -83,8 +82,7 @@ class TransformersEncoder:
     def save(self, folder: Path) -> None:
         """Write the files of the tokenizer into an existing folder."""
         self.tokenizer.save_pretrained(folder)
-        names = dictionary_of(self.tokenizer, self.order).symbols
-        if self.dictionary.symbols != names:
+        if self.dictionary.symbols != dictionary_of(self.tokenizer, self.order).symbols:
             (folder / SYMBOLS).write_text(self.dictionary.text(), encoding="utf-8")
 
     def packed(self) -> bytes:
@@ -124,8 +122,7 @@ class TransformersEncoder:
     def separates_pairs(self) -> bool:
         """Whether a pair has two separators between its texts, as in RoBERTa: `<s> A </s> </s> B </s>`."""
         first, last = self._ends
-        ids = self.tokenizer("a", "b")["input_ids"]
-        return ids.count(last) - (first == last) > 2
+        return self.tokenizer("a", "b")["input_ids"].count(last) - (first == last) > 2
 
     @cached_property
     def has_token_types(self) -> bool:
@@ -141,7 +138,8 @@ class TransformersEncoder:
                 rows[number] = self._as_text(lines[number], row, block, number)
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(sizes.sum()))
-        return Encoded(block, append_eos(self._fairseq_ids[ids], sizes, self.separator_token), sizes + 1)
+        closed = np.insert(self._fairseq_ids[ids], np.cumsum(sizes), self.separator_token)
+        return Encoded(block, closed, sizes + 1)
 
     def written(self, text: str) -> list[str]:
         """The tokens of a text as it has them, with `WORD_START` before those that begin a word.
@@ -292,8 +290,7 @@ def fairseq_order(tokenizer: Any, ends: tuple[int, int], name: str) -> NDArray[n
         if tokenizer.bos_token_id in (None, *first):
             raise UserError(f"{name}: begins texts with its separator, and has no other token for <s>")
         first[0] = tokenizer.bos_token_id
-    rest = np.setdiff1d(np.arange(size), first)
-    return np.concatenate([first, rest])
+    return np.concatenate([first, np.setdiff1d(np.arange(size), first)])
 
 
 def dictionary_of(tokenizer: Any, order: NDArray[np.int64]) -> Dictionary:

@@ -1,4 +1,3 @@
-import json
 import re
 
 import numpy as np
@@ -13,7 +12,7 @@ from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs, select_finished
 from roberta_small.analysis.selection import Selection
 from tests.support.analysis.prediction_files import write_predictions
-from tests.support.analysis.printed_tables import notes_with
+from tests.support.analysis.printed_tables import notes_with, parsed, printed
 from tests.support.analysis.run_trees import write_run
 
 SCORES = {"1e-5": (60.0, 61.0), "1e-4": (70.0, 72.0), "1e-3": (65.0, 66.0)}
@@ -42,8 +41,7 @@ def found(root):
 
 
 def test_tables_name_all_settings_and_compare_the_chosen_ones(grid, capsys):
-    assert main(["tables", str(grid), "--table", "best-settings", "--format", "json"]) == 0
-    tables = json.loads(capsys.readouterr().out)
+    tables = parsed(capsys, "tables", grid, "--table", "best-settings")
     assert list(tables) == ["settings", "best_settings", "comparison", "examples"]
     settings = tables["settings"]["rows"]
     assert len(settings) == 7
@@ -70,19 +68,17 @@ def test_tables_name_all_settings_and_compare_the_chosen_ones(grid, capsys):
 def test_notes_on_few_seeds_and_a_small_validation_set(grid, capsys):
     for run in grid.glob("fairseq*/*/seed*"):
         write_predictions(run, "0101", "0101", split="valid")
-    assert main(["tables", str(grid), "--table", "best-settings"]) == 0
-    out = capsys.readouterr().out
+    words = ["tables", grid, "--table", "best-settings"]
+    out = printed(capsys, *words)
     assert re.search(r"\bonly 2 seeds\b", out)
     assert re.search(r"\b\d of \d other settings", out)
     assert re.search(r"\b4 examples of valid\b", out)
     write_run(grid, "small", 3, [50.0], [50.0])
-    assert main(["tables", str(grid), "--table", "best-settings"]) == 0
-    assert re.search(r"\bdifferent\b.*\bseeds\b", capsys.readouterr().out)
+    assert re.search(r"\bdifferent\b.*\bseeds\b", printed(capsys, *words))
 
 
 def test_without_a_grid(runs, capsys):
-    assert main(["tables", str(runs), "--table", "best-settings"]) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, "tables", runs, "--table", "best-settings")
     assert out.count("the only one") == 2
     assert "| chosen" not in out
 
@@ -158,11 +154,10 @@ def test_a_single_setting_has_no_figure_and_two_flags_at_once_no_line(tmp_path):
 
 
 def test_notes_of_a_choice_on_test(grid, capsys):
-    assert main(["tables", str(grid), "--table", "best-settings"]) == 0
-    out = capsys.readouterr().out
+    words = ["tables", grid, "--table", "best-settings"]
+    out = printed(capsys, *words)
     assert notes_with(out, "valid", "test set")
     assert not notes_with(out, "biased upwards", "test set")
-    assert main(["tables", str(grid), "--table", "best-settings", "--choose-on", "test"]) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, *words, "--choose-on", "test")
     assert notes_with(out, "biased upwards", "test set")
     assert not notes_with(out, "test set is not used")

@@ -1,4 +1,4 @@
-"""Confusion and calibration against scikit-learn, and their figures."""
+"""Accuracy, confusion and calibration against scikit-learn, and their figures."""
 
 import itertools
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
 from roberta_small.analysis.features.accuracy import (
+    accuracy_table,
     confused_pairs,
     draw_confused_pairs,
     draw_confusion,
@@ -46,6 +47,17 @@ def predictions(tmp_path):
             ],
         )
     return read_predictions(find_runs(tmp_path))
+
+
+@pytest.mark.parametrize("counted", [60.05, 64.1])
+@pytest.mark.parametrize(("difference", "noted"), [(0.1, False), (-0.1, False), (0.15, True), (-0.15, True)])
+def test_note_on_an_accuracy_that_differs_from_the_log_by_more_than_a_tenth(counted, difference, noted):
+    """The log is in single precision."""
+    run = {"arm": ["fairseq"], "init": ["random"], "seed": [1]}
+    data = pd.DataFrame({**run, "n": 2000, "accuracy": counted, "low": 50.0, "high": 70.0})
+    logged = pd.DataFrame({**run, "value": float(np.float32(counted + difference))})
+    notes = accuracy_table(data, logged, "test", None).notes
+    assert any("0.1 points" in note and "fairseq/random/seed1" in note for note in notes) is noted
 
 
 def test_confusion_agrees_with_sklearn(predictions):
@@ -86,27 +98,22 @@ def test_calibration_error_by_hand():
     assert found == pytest.approx([0.05, 0.075])
 
 
-def many(classes, examples=4000, groups=1, seed=1):
+def many(classes, examples=4000):
     """Predictions of many classes, most of them right, in the columns of `read_predictions`."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     names = [f"class number {k}" for k in range(classes)]
-    frames = []
-    for group in range(groups):
-        labels = random.integers(classes, size=examples)
-        predicted = np.where(random.random(examples) < 0.7, labels, random.integers(classes, size=examples))
-        frames.append(
-            pd.DataFrame(
-                {
-                    "group": f"fairseq/init{group}",
-                    "seed": 1,
-                    "label": pd.Categorical.from_codes(labels, names),
-                    "predicted": pd.Categorical.from_codes(predicted, names),
-                    "correct": labels == predicted,
-                    "confidence": random.uniform(0.2, 1, examples),
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+    labels = random.integers(classes, size=examples)
+    predicted = np.where(random.random(examples) < 0.7, labels, random.integers(classes, size=examples))
+    return pd.DataFrame(
+        {
+            "group": "fairseq/random",
+            "seed": 1,
+            "label": pd.Categorical.from_codes(labels, names),
+            "predicted": pd.Categorical.from_codes(predicted, names),
+            "correct": labels == predicted,
+            "confidence": random.uniform(0.2, 1, examples),
+        }
+    )
 
 
 def test_cells_of_twenty_classes_contain_whole_percentages():
@@ -157,11 +164,11 @@ def test_only_many_classes_have_a_figure_of_confused_pairs(predictions):
 
 def assert_labels_do_not_overlap(figure):
     figure.canvas.draw()
-    for panel in figure.axes[:1]:
-        for labels, side in ((panel.get_yticklabels(), "y"), (panel.get_xticklabels(), "x")):
-            boxes = [label.get_window_extent() for label in labels]
-            spans = sorted(((box.y0, box.y1) if side == "y" else (box.x0, box.x1)) for box in boxes)
-            assert all(low[1] <= high[0] + 1 for low, high in itertools.pairwise(spans)), side
+    panel = figure.axes[0]
+    for labels, side in ((panel.get_yticklabels(), "y"), (panel.get_xticklabels(), "x")):
+        boxes = [label.get_window_extent() for label in labels]
+        spans = sorted(((box.y0, box.y1) if side == "y" else (box.x0, box.x1)) for box in boxes)
+        assert all(low[1] <= high[0] + 1 for low, high in itertools.pairwise(spans)), side
 
 
 def test_the_reliability_diagram_draws_the_table(predictions):

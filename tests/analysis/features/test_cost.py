@@ -3,7 +3,7 @@
 import pytest
 
 from roberta_small.analysis.__main__ import main
-from tests.support.analysis.printed_tables import rows_of
+from tests.support.analysis.printed_tables import printed, rows_of
 from tests.support.analysis.run_trees import write_run
 
 
@@ -23,8 +23,8 @@ def measured(tmp_path):
 
 
 def test_costs_are_means_over_seeds(measured, capsys):
-    assert main(["tables", str(measured), "--table", "cost"]) == 0
-    shown = {row[0]: row[2:] for row in rows_of(capsys.readouterr().out)[1:]}
+    rows = rows_of(printed(capsys, "tables", measured, "--table", "cost"))
+    shown = {row[0]: row[2:] for row in rows[1:]}
     assert shown["hf"] == ["2", "62.00 ± 1.41", "2,000,000", "100.00", "200", "250", "3"]
     assert shown["lora"] == ["1", "60.00", "20,000", "1.00", "50", "–", "–"]
     assert shown["bow"] == ["1", "71.00", "–", "–", "–", "–", "–"]

@@ -1,14 +1,12 @@
 """Published values in the tables of groups: cells, data, notes, and files that do not fit."""
 
-import json
-
 import numpy as np
 import pytest
 
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.published import HEADINGS
 from tests.support.analysis.command_words import study_words, words_of
-from tests.support.analysis.printed_tables import notes_with, printed, rows_of
+from tests.support.analysis.printed_tables import notes_with, parsed, printed, rows_of
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
 OURS = [65.5, 66.75, 68.25]
@@ -52,7 +50,7 @@ def test_table1_has_the_published_value_at_the_mean_of_its_group(runs, published
     assert shown.pop(("random", "mean")) == [cell, difference, "yes" if verdict else "no"]
     assert set(map(tuple, shown.values())) == {("", "", "")}
 
-    data = json.loads(printed(capsys, *words, "--format", "json"))["table1"]["rows"]
+    data = parsed(capsys, *words)["table1"]["rows"]
     (found,) = [one for one in data if one["published_mean"] is not None]
     assert (found["init"], found["seed"], found["within_noise"]) == ("random", "mean", verdict)
     assert found["published_difference"] == pytest.approx(np.mean(OURS) - mean, abs=1e-5)

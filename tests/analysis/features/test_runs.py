@@ -1,7 +1,8 @@
-"""Tables and their writers: hand-computed cells, conventions, escapes, shapes."""
+"""Tables and their writers: hand-computed cells, formats, conventions, escapes, shapes."""
 
 import io
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,16 @@ import pytest
 from roberta_small.analysis.features.runs import list_runs, table1, table2
 from roberta_small.analysis.read.long_table import load_runs, read_runs
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.common.tables import Table, render
+from roberta_small.common.tables import (
+    Table,
+    interval,
+    mean_std_cell,
+    p_value,
+    render,
+    signed,
+    signed_interval,
+    whole,
+)
 from tests.support.analysis.printed_tables import notes_with, rows_of
 from tests.support.analysis.run_trees import write_events, write_run
 
@@ -120,3 +130,33 @@ def test_json_has_no_infinity():
     frame = pd.DataFrame({"ppl": [np.inf, 2.0, np.nan]})
     rows = json.loads(render([Table("t", "", (), frame, frame)], "json"))["t"]["rows"]
     assert [row["ppl"] for row in rows] == [None, 2.0, None]
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (p_value(0.0004), "<0.001"),
+        (p_value(0.25), "0.250"),
+        (p_value(NAN), "–"),
+        (p_value(pd.NA), "–"),
+        (whole(2687.0), "2,687"),
+        (whole(math.inf), ">100,000"),
+        (whole(pd.NA), "–"),
+        (signed(1.283, "accuracy"), "+1.28"),
+        (signed(-0.85, "accuracy"), "−0.85"),
+        (signed(0.0, "accuracy"), "0.00"),
+        (signed(0.01234, "mcc"), "+0.0123"),
+        (signed(NAN, "mcc"), "–"),
+        (mean_std_cell(67.233, 1.281, "accuracy"), "67.23 ± 1.28"),
+        (mean_std_cell(67.233, NAN, "accuracy", 1), "67.23 ± – (1)"),
+        (mean_std_cell(0.5, 0.01, "mcc", NAN), "0.5000 ± 0.0100 (–)"),
+        (interval(65.86, 69.1, "accuracy"), "[65.86, 69.10]"),
+        (interval(NAN, NAN, "accuracy"), "–"),
+        (signed_interval(-1.0, 2.0, "accuracy"), "[−1.00, +2.00]"),
+    ],
+)
+def test_cells(shown, text):
+    assert shown == text

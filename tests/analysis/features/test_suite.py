@@ -1,7 +1,6 @@
 """Several data sets: sources, statistics, tables, the figure and errors."""
 
 import io
-import json
 import math
 from itertools import product
 from pathlib import Path
@@ -15,6 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from roberta_small.analysis.__main__ import main
 from roberta_small.analysis.features.suite import Suite, aggregate, comparable, draw, mean_ranks
 from roberta_small.analysis.query import NO_STUDY
+from tests.support.analysis.printed_tables import failed, parsed, printed
 from tests.support.analysis.run_trees import write_run
 
 X = np.array([
@@ -136,16 +136,8 @@ def suite(tmp_path, monkeypatch):
     return Path("runs")
 
 
-def run(capsys, *words):
-    code = main(["tables", *map(str, words)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def tables(capsys, *words):
-    code, out, _ = run(capsys, *words, "--format", "json")
-    assert code == 0
-    return json.loads(out)
+    return parsed(capsys, "tables", *words)
 
 
 def test_the_tables_of_a_suite(suite, capsys):
@@ -182,8 +174,7 @@ def test_names_and_order_of_groups(suite, capsys):
         'groups = ["fairseq/random", "fairseq/pretrained"]\nbold = true\ndigits = 1\n'
         '[labels]\n"fairseq/random" = "From scratch"\n'
     )
-    code, out, _ = run(capsys, suite, "--study", "study.toml")
-    assert code == 0
+    out = printed(capsys, "tables", suite, "--study", "study.toml")
     first = next(line for line in out.splitlines() if "From scratch" in line)
     assert "64.0 ± 2.0 (3)" in first
     assert "hf" not in out
@@ -216,11 +207,10 @@ def test_no_method_on_all_data_sets(suite, capsys):
 
 
 def test_one_table_of_a_suite_is_csv(suite, capsys):
-    code, out, _ = run(capsys, suite, "--table", "suite", "--format", "csv")
-    assert code == 0
+    out = printed(capsys, "tables", suite, "--table", "suite", "--format", "csv")
     assert len(pd.read_csv(io.StringIO(out))) == 5
     Path("study.toml").write_text('[captions]\nsuite = "Our methods"\n')
-    assert "Our methods" in run(capsys, suite, "--table", "suite", "--study", "study.toml")[1]
+    assert "Our methods" in printed(capsys, "tables", suite, "--table", "suite", "--study", "study.toml")
 
 
 def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
@@ -232,8 +222,7 @@ def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
     for name, values in of["other"].items():
         for seed, value in enumerate(values, start=1):
             write_run(f"runs/{name}", "other", seed, [70.0], [value])
-    assert main(["compare", "runs", "--baseline", "fairseq/random", "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["comparison"]["rows"]
+    rows = parsed(capsys, "compare", "runs", "--baseline", "fairseq/random")["comparison"]["rows"]
     found = {(row["a"].removeprefix("fairseq/"), row["at"]): row for row in rows}
     assert found["hf/random", "packages"]["p_t"] is None  # no run
     p = [ttest_rel(values[name], random[name]).pvalue for values in of.values() for name in random]
@@ -241,7 +230,7 @@ def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
     assert [row["p_t"] for row in tested] == pytest.approx(p, rel=1e-4)
     corrected = multipletests(p, method="holm")[1]
     assert [row["p_t_holm"] for row in tested] == pytest.approx(corrected, rel=1e-4)
-    _, out, _ = run(capsys, suite, "--baseline", "fairseq/random", "--table", "suite")
+    out = printed(capsys, "tables", suite, "--baseline", "fairseq/random", "--table", "suite")
     lines = {init: next(line for line in out.splitlines() if f" {init} " in line) for init in of}
     marks = [cell.count("*") for init in of for cell in lines[init].split("|")[3:5]]
     assert marks == [sum(one <= level for level in (0.05, 0.01, 0.001)) for one in corrected]
@@ -264,14 +253,13 @@ def test_the_comparisons_of_all_data_sets_are_one_family(suite, capsys):
     ],
 )
 def test_mistakes(suite, capsys, words, message):
-    code, out, err = run(capsys, *words, "--table", "suite")
+    code = main(["tables", *words, "--table", "suite"])
+    out, err = capsys.readouterr()
     assert (code, out) == (1, "")
     assert message in err.splitlines()[-1]
 
 
 def test_a_folder_of_data_sets_is_recognized(suite, capsys, caplog):
-    assert main(["tables", "runs", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == tables(capsys, "runs")
     assert main(["tables", "runs", "--table", "table1"]) == 1  # two runs have the same name
     error = capsys.readouterr().err
     assert "runs/books" in error
@@ -280,8 +268,7 @@ def test_a_folder_of_data_sets_is_recognized(suite, capsys, caplog):
         write_run(f"mixed/{name}", "random", 1, [60.0], [61.0], arm=arm)
     assert main(["tables", "mixed", "--table", "table1"]) == 0
     assert "`tables`" in caplog.text
-    assert main(["tables", "runs", "--table", "table1", "suite"]) == 1
-    assert "--table table1 suite" in capsys.readouterr().err
+    assert "--table table1 suite" in failed(capsys, "tables", "runs", "--table", "table1", "suite")
     assert main(["tables", "books=runs/books", "packages=runs/packages", "--table", "seeds"]) == 1
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from roberta_small.analysis.read.long_table import load_runs, shared_grid
 from roberta_small.analysis.scoring import per_epoch
-from tests.support.analysis.run_trees import STEPS_PER_EPOCH, write_events, write_run
+from tests.support.analysis.run_trees import STEPS_PER_EPOCH, write_events, write_manifest
 
 
 def grid(*runs):
@@ -29,19 +29,20 @@ def test_shared_grid(runs, expected):
     assert grid(*runs) == expected
 
 
-def drop_epoch(run, epoch, epochs, score=60.0):
-    """Write the run's logs anew, without what was logged at one epoch."""
-    for subset in ("valid", "test"):
-        folder = run / "tensorboard" / subset
-        for log in folder.iterdir():
-            log.unlink()
-        kept = [at for at in range(1, epochs + 1) if at != epoch]
-        write_events(folder, [(STEPS_PER_EPOCH * at, "accuracy", score + at) for at in kept])
+def validated(root, seed, valid, train=(), manifest=True):
+    """A run that logged `train` and `valid` at these epochs, which may be fractions."""
+    run = root / "fairseq" / "random" / f"seed{seed}"
+    if manifest:
+        write_manifest(run, "fairseq", "random", seed)
+    for subset, epochs in (("train", train), ("valid", valid), ("test", valid)):
+        if epochs:
+            points = [(int(STEPS_PER_EPOCH * at), "accuracy", 60.0 + at) for at in epochs]
+            write_events(run / "tensorboard" / subset, points)
 
 
 def test_a_gap_does_not_shift_the_epochs_after_it(tmp_path, caplog):
-    runs = [write_run(tmp_path, "random", seed, [61.0, 62.0, 63.0], [61.0, 62.0, 63.0]) for seed in (1, 2)]
-    drop_epoch(runs[1], 2, 3)
+    validated(tmp_path, 1, valid=[1, 2, 3])
+    validated(tmp_path, 2, valid=[1, 3])
     means = per_epoch(load_runs(tmp_path))
     assert means["n"].tolist() == [2, 1, 2]
     assert means["mean"].tolist() == [61.0, 62.0, 63.0]
@@ -49,30 +50,15 @@ def test_a_gap_does_not_shift_the_epochs_after_it(tmp_path, caplog):
 
 
 def test_warning_for_runs_without_a_common_step(tmp_path, caplog):
-    write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
-    run = write_run(tmp_path, "random", 2, [], [])
+    validated(tmp_path, 1, valid=[1, 2])
+    run = tmp_path / "fairseq" / "random" / "seed2"
+    write_manifest(run, "fairseq", "random", 2)
     for subset in ("valid", "test"):
-        for log in (run / "tensorboard" / subset).iterdir():
-            log.unlink()
         write_events(run / "tensorboard" / subset, [(step, "accuracy", 60.0) for step in (100, 200)])
     table = load_runs(tmp_path)
     assert table.groupby("seed")["epoch"].max().tolist() == [2, 2]
     assert "different steps" in caplog.text
     assert "fairseq/random" in caplog.text
-
-
-def validated(root, seed, train, valid, manifest=True):
-    """A run that logged `train` and `valid` at these epochs, which may be fractions."""
-    run = write_run(root, "random", seed, [], [])
-    for subset in ("valid", "test"):
-        for log in (run / "tensorboard" / subset).iterdir():
-            log.unlink()
-    for subset, epochs in (("train", train), ("valid", valid), ("test", valid)):
-        points = [(int(STEPS_PER_EPOCH * at), "accuracy", 60.0 + at) for at in epochs]
-        write_events(run / "tensorboard" / subset, points)
-    if not manifest:
-        (run / "manifest.json").unlink()
-    return run
 
 
 def epochs_of(root, subset="test"):

@@ -22,6 +22,7 @@ from tests.support.analysis.log_trees import (
     write_json_log,
     write_transformers,
 )
+from tests.support.analysis.printed_tables import failed
 from tests.support.analysis.run_trees import write_events, write_run
 
 
@@ -191,8 +192,7 @@ def test_commands_take_a_tree_without_manifests(tmp_path, capsys):
     for seed in (1, 2):
         facts = (str(tmp_path / "bert" / str(seed)), "init bert", f"seed {seed}", "test", "valid")
         assert [line for line in messages.splitlines() if all(fact in line for fact in facts)]
-    assert main(["runs", str(tmp_path), "--pattern", "{init}/{seed}"]) == 1
-    assert "--pattern '{init}/{seed}'" in capsys.readouterr().err
+    assert "--pattern '{init}/{seed}'" in failed(capsys, "runs", tmp_path, "--pattern", "{init}/{seed}")
 
 
 def test_lightning_evaluates_after_the_last_step(tmp_path, caplog):

@@ -13,16 +13,7 @@ from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.common import predictions
 from roberta_small.common.data_folder import keys_digest, keys_of
 from roberta_small.eval.__main__ import main
-from tests.support.tiny_runs import make_data, make_run, write_manifest
-
-
-@pytest.fixture(scope="module")
-def sweep(trained, tmp_path_factory):
-    """Two runs on the same data with different seeds."""
-    root = tmp_path_factory.mktemp("sweep")
-    shutil.copytree(trained.run, root / "fairseq/random/seed1")
-    make_run(trained.data, root / "fairseq/random/seed2", seed=2, updates=3)
-    return root
+from tests.support.tiny_runs import write_manifest
 
 
 def evaluated(tmp_path, *arguments):
@@ -170,12 +161,11 @@ def test_runs_are_grouped_by_initialization(sweep, trained, tmp_path):
     ]
 
 
-def test_runs_with_different_examples_are_an_error(trained, tmp_path, capsys):
-    (tmp_path / "other").mkdir()
-    data = make_data(tmp_path / "other", pairs=True)
-    make_run(data, tmp_path / "runs/fairseq/random/seed2", seed=2)
+def test_runs_with_different_examples_are_an_error(trained, pairs, tmp_path, capsys):
+    data = shutil.copytree(pairs.data, tmp_path / "data")
     drop_checksums(data)
     (data / "label/dict.txt").write_text("pos 20\nneg 20\n")
+    write_manifest(shutil.copytree(pairs.run, tmp_path / "runs/fairseq/random/seed2"), data, seed=2)
     shutil.copytree(trained.run, tmp_path / "runs/fairseq/random/seed1")
     message = error_of(capsys, "evaluate", "--checkpoint", tmp_path / "runs")
     assert (

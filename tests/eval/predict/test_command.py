@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import re
-import shutil
 import sys
 from datetime import datetime, time, timedelta
 
@@ -24,7 +23,6 @@ from roberta_small.eval.predict.inputs import read_input
 from roberta_small.preprocess.readers import lines
 from roberta_small.preprocess.readers.dialect import Dialect
 from roberta_small.preprocess.readers.tables import cell_text, load, read_table
-from tests.support.tiny_runs import make_data, make_run
 
 
 @pytest.fixture
@@ -138,35 +136,28 @@ def test_what_is_no_list_of_texts_is_a_type_error(trained):
     assert len(classifier.predict(pd.Series(["un livre", "deux"]))) == 2
 
 
-@pytest.fixture(scope="module")
-def pair_run(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pairs")
-    make_run(make_data(root, pairs=True), root / "run")
-    return root / "run"
-
-
-def test_pairs_are_two_arguments_or_separated_by_a_tab(pair_run, predict):
-    pair = SentenceClassifier.from_run(pair_run).predict([("un livre", "une histoire")])[0]
+def test_pairs_are_two_arguments_or_separated_by_a_tab(pairs, predict):
+    pair = SentenceClassifier.from_run(pairs.run).predict([("un livre", "une histoire")])[0]
     for texts in (["un livre\tune histoire"], ["un livre", "une histoire"]):
-        _, out, _ = predict(*texts, run=pair_run)
+        _, out, _ = predict(*texts, run=pairs.run)
         assert json.loads(out)["probabilities"] == pytest.approx(pair.probabilities, abs=1e-6)
-    _, out, _ = predict("a\tb", "un livre\tune histoire", "c\td", run=pair_run)
+    _, out, _ = predict("a\tb", "un livre\tune histoire", "c\td", run=pairs.run)
     assert json.loads(out.splitlines()[1])["probabilities"] == pytest.approx(pair.probabilities, abs=1e-6)
     for texts in (["a", "b", "c", "d"], ["a\tb", "c"], ["a"], ["a\tb\tc", "d\te\tf"]):
-        code, out, error = predict(*texts, run=pair_run)
+        code, out, error = predict(*texts, run=pairs.run)
         assert (code, out) == (1, "")
         assert "--input" in error
-    code, _, error = predict(stdin=b"a\tb\nalone\n", run=pair_run)
+    code, _, error = predict(stdin=b"a\tb\nalone\n", run=pairs.run)
     assert code == 1
     assert "standard input, line 2: " in error
 
 
-def test_a_pair_that_is_too_long_is_noted_and_keeps_both_sentences(pair_run, predict):
+def test_a_pair_that_is_too_long_is_noted_and_keeps_both_sentences(pairs, predict):
     """32 positions: `<s>`, 14 tokens, `</s></s>`, 14 tokens, `</s>`."""
-    classifier = SentenceClassifier.from_run(pair_run)
+    classifier = SentenceClassifier.from_run(pairs.run)
     (row,) = classifier.encode([("livre " * 50, "histoire " * 50)])
     assert (len(row), row.tolist().count(2), row.tolist()[15:17]) == (32, 3, [2, 2])
-    _, out, error = predict("livre " * 50, "histoire " * 50, run=pair_run)
+    _, out, error = predict("livre " * 50, "histoire " * 50, run=pairs.run)
     assert json.loads(out)["note"].startswith("truncated: 32 of ")
     assert "1 truncated" in error
 
@@ -296,15 +287,6 @@ def test_lines_in_another_encoding(predict, tmp_path):
     assert "--delimiter, --no-header: " in predict("--input", path, "--delimiter", ";", "--no-header")[2]
 
 
-def test_joined_columns(trained, predict, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("title,body\nun livre,très court\n,un texte\n")
-    _, out, _ = predict("--input", path, "--text-column", "title", "body")
-    expected = SentenceClassifier.from_run(trained.run).predict(["un livre très court", "un texte"])
-    for line, prediction in zip(map(json.loads, out.splitlines()), expected, strict=True):
-        assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
-
-
 def test_a_text_of_a_workbook_is_never_a_formula(predict, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "=1+1\x01 _x0041_", "id": True}) + "\n")
@@ -364,6 +346,7 @@ def test_the_columns_of_the_training_are_used(trained, copied_run, predict, tmp_
     assert code == 0
     assert json.loads(out)["probabilities"] == pytest.approx(expected, abs=1e-6)
     assert "'title' and 'body'" in error
+    assert predict("--input", path, "--text-column", "title", "body")[1] == out
     path.write_text("text,body\nbanal,un livre\n")
     code, _, error = predict("--input", path, run=copied_run)
     assert code == 1
@@ -430,17 +413,17 @@ def test_output_fields_that_the_table_has_already_get_a_number(predict, tmp_path
     assert (row["prediction"], row["prediction_3"] in ("neg", "pos")) == ("x", True)
 
 
-def test_pairs_are_two_columns(pair_run, predict, tmp_path):
+def test_pairs_are_two_columns(pairs, predict, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"sentence1": "un livre", "sentence2": "une histoire"}\n')
-    _, out, _ = predict("--input", path, run=pair_run)
-    pair = SentenceClassifier.from_run(pair_run).predict([("un livre", "une histoire")])[0]
+    _, out, _ = predict("--input", path, run=pairs.run)
+    pair = SentenceClassifier.from_run(pairs.run).predict([("un livre", "une histoire")])[0]
     assert json.loads(out)["probabilities"] == pytest.approx(pair.probabilities, abs=1e-6)
     swapped = ["--text-column", "sentence2", "--pair-column", "sentence1"]
-    _, out, _ = predict("--input", path, *swapped, run=pair_run)
-    pair = SentenceClassifier.from_run(pair_run).predict([("une histoire", "un livre")])[0]
+    _, out, _ = predict("--input", path, *swapped, run=pairs.run)
+    pair = SentenceClassifier.from_run(pairs.run).predict([("une histoire", "un livre")])[0]
     assert json.loads(out)["probabilities"] == pytest.approx(pair.probabilities, abs=1e-6)
-    code, _, error = predict("--input", path, "--text-column", "sentence1", run=pair_run)
+    code, _, error = predict("--input", path, "--text-column", "sentence1", run=pairs.run)
     assert (code, "--pair-column" in error) == (1, True)
     code, _, error = predict("--input", path)
     assert (code, "--text-column" in error) == (1, True)
@@ -498,25 +481,16 @@ def test_texts_with_line_breaks_are_read_back(predict, tmp_path, kind):
                 assert [row["text"] for row in csv.DictReader(stream, delimiter=separator)] == BREAKS
 
 
-@pytest.fixture(scope="module")
-def seeds(trained, tmp_path_factory):
-    """A folder with two runs that differ in their seed."""
-    root = tmp_path_factory.mktemp("seeds")
-    shutil.copytree(trained.run, root / "fairseq/random/seed1")
-    make_run(trained.data, root / "fairseq/random/seed2", seed=2, updates=3)
-    return root
-
-
 def call(capsys, *words):
     code = main(["predict", *map(str, words)])
     return code, *capsys.readouterr()
 
 
-def test_ensemble_is_the_mean_of_its_members(trained, seeds, capsys):
-    runs = sorted(seeds.glob("fairseq/random/*"))
+def test_ensemble_is_the_mean_of_its_members(trained, sweep, capsys):
+    runs = sorted(sweep.glob("fairseq/random/*"))
     texts = trained.texts[:5]
     each = np.array([SentenceClassifier.from_run(run).probabilities(texts) for run in runs])
-    for paths in ([seeds], runs):
+    for paths in ([sweep], runs):
         code, out, error = call(capsys, *texts, "--checkpoint", *paths, "--ensemble")
         assert code == 0
         assert "fairseq/random (2)" in error
@@ -525,13 +499,13 @@ def test_ensemble_is_the_mean_of_its_members(trained, seeds, capsys):
             assert list(row["probabilities"].values()) == pytest.approx(each[:, n].mean(axis=0), abs=1e-6)
             k = ["neg", "pos"].index(row["label"])
             assert row["std"] == pytest.approx(each[:, n, k].std(ddof=1), abs=1e-6)
-    _, out, _ = call(capsys, "--checkpoint", seeds, "--format", "csv", "--ensemble", *texts)
+    _, out, _ = call(capsys, "--checkpoint", sweep, "--format", "csv", "--ensemble", *texts)
     assert [float(row["std"]) for row in csv.DictReader(io.StringIO(out))] == [row["std"] for row in rows]
 
 
-def test_several_checkpoints_need_the_option(trained, seeds, capsys):
-    runs = sorted(seeds.glob("fairseq/random/*"))
-    for words in ([*runs], [seeds], [runs[0], seeds / "fairseq"], [runs[0], runs[1] / "checkpoint_best.pt"]):
+def test_several_checkpoints_need_the_option(sweep, capsys):
+    runs = sorted(sweep.glob("fairseq/random/*"))
+    for words in ([*runs], [sweep], [runs[0], sweep / "fairseq"], [runs[0], runs[1] / "checkpoint_best.pt"]):
         code, out, error = call(capsys, "--checkpoint", *words)
         assert (code, out) == (1, "")
         assert "--ensemble" in error

@@ -14,7 +14,7 @@ from roberta_small.eval.predict.explain import attribute, explain, explain_texts
 from roberta_small.eval.predict.output import TextPrediction, Word, write_text
 from roberta_small.preprocess.__main__ import main as preprocess
 from tests.support import tiny_tokenizers
-from tests.support.tiny_runs import make_causal_run, make_data, make_run
+from tests.support.tiny_runs import make_causal_run, make_run
 
 pytest.importorskip("captum")
 
@@ -115,9 +115,8 @@ def test_attributions_of_left_to_right_classifiers(trained, tmp_path, arch, pool
     assert float(attribute(classifier, row).sum()) == pytest.approx(gain, abs=1e-2)
 
 
-def test_words_of_a_pair(tmp_path):
-    make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
-    classifier = SentenceClassifier.from_run(tmp_path / "run")
+def test_words_of_a_pair(pairs):
+    classifier = SentenceClassifier.from_run(pairs.run)
     pair = ("un livre", "une histoire")
     row = classifier.encode([pair])[0]
     assert [word.text for word in explain(classifier, pair, row)] == ["un", "livre", "une", "histoire"]

@@ -10,7 +10,6 @@ import pytest
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.serve.batching import Worker
-from tests.support.tiny_runs import make_data, make_run
 
 
 @pytest.fixture
@@ -63,10 +62,8 @@ def test_a_batch_has_a_maximum_number_of_tokens(classifier, gate):
     assert sizes == [3, 3, 1, 1]
 
 
-def test_an_error_is_that_of_one_request(tmp_path):
-    flags = ["--shorten-method", "none", "--max-positions", "80"]
-    make_run(make_data(tmp_path / "data"), tmp_path / "run", *flags)
-    with working(SentenceClassifier.from_run(tmp_path / "run", device="cpu")) as worker:
+def test_an_error_is_that_of_one_request(untruncated):
+    with working(SentenceClassifier.from_run(untruncated, device="cpu")) as worker:
         futures = [worker.submit([text]) for text in ("un", "livre " * 100, "une")]
         with pytest.raises(UserError, match=r"\b80\b"):
             futures[1].result(60)

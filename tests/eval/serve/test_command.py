@@ -14,9 +14,9 @@ import pytest
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.serve import listen, local_hosts, url_of
+from tests.support.servers import JSON
 from tests.support.signals import restore_defaults
 
-JSON = {"Content-Type": "application/json"}
 # Starts the command with a network that takes a second for each batch.
 SLOW = """
 import sys, time

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 
 import numpy as np
 import pytest
@@ -13,14 +14,13 @@ from roberta_small.eval.__main__ import build_parser
 from roberta_small.eval.serve import load
 from roberta_small.eval.serve.models import ENSEMBLE, Models
 from roberta_small.eval.tfidf import WORDS, Tfidf
-from tests.support.tiny_runs import make_run, write_manifest
+from tests.support.tiny_runs import write_manifest
 
 
 @pytest.fixture
-def runs(trained, tmp_path):
+def runs(trained, sweep, tmp_path):
     """A folder with two runs of fairseq and one of TF-IDF."""
-    for seed in (1, 2):
-        make_run(trained.data, tmp_path / f"runs/fairseq/random/seed{seed}", seed=seed)
+    shutil.copytree(sweep, tmp_path / "runs")
     words, one = ["livre", "roman"], np.ones(1)
     folder = tmp_path / "runs/tfidf/none/seed0"
     folder.mkdir(parents=True)

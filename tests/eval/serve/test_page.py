@@ -12,7 +12,7 @@ from roberta_small.eval.origin import find_runs
 from roberta_small.eval.serve import app
 from tests.support.analysis.chromium import BROWSER
 from tests.support.servers import LIMITS, serving
-from tests.support.tiny_runs import GOOD, make_data, make_run
+from tests.support.tiny_runs import GOOD
 
 pytest.importorskip("captum")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
@@ -87,9 +87,8 @@ def test_prediction_and_words_of_one_checkpoint(trained, opened):
     assert re.search(r'id="seeds" hidden', page)
 
 
-def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
-    make_run(trained.data, tmp_path / "seed2", seed=2)
-    ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu")
+def test_every_checkpoint_of_an_ensemble_is_shown(sweep, opened):
+    ensemble = Ensemble.from_runs(sweep, device="cpu")
     page = opened(ensemble.members, f"un livre {GOOD}")
     (mean,) = ensemble.predict([f"un livre {GOOD}"])
     own = [member.predict([f"un livre {GOOD}"])[0] for member in ensemble.members]
@@ -101,9 +100,8 @@ def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
     assert re.match(rf"{agree} of 2 ", inside(page, "agreement"))
 
 
-def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
-    make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
-    runs = find_runs([trained.run, tmp_path / "run"])
+def test_one_of_several_models_is_chosen(trained, pairs, opened):
+    runs = find_runs([trained.run, pairs.run])
     classifiers = [SentenceClassifier.from_run(run, device="cpu") for run in runs]
     page = opened(classifiers, "un livre", "une histoire", model=runs[1].name)
     (prediction,) = classifiers[1].predict([("un livre", "une histoire")])
@@ -113,19 +111,15 @@ def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
     assert not re.search(r'id="models" hidden', page)
 
 
-def test_without_explanations_there_are_no_words(trained, monkeypatch, opened):
+def test_notes_on_a_long_text_and_no_words_without_explanations(trained, monkeypatch, opened):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
-    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], "un livre")
+    classifier = SentenceClassifier.from_run(trained.run, device="cpu")
+    text = "汉字 " + "livre " * 100
+    page = opened([classifier], text)
     assert re.search(r'id="explanation" hidden', page)
     assert inside(page, "predicted")
-
-
-def test_notes_on_a_long_text_with_unknown_tokens(trained, opened):
-    text = "汉字 " + "livre " * 100
-    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], text)
-    encoded = SentenceClassifier.from_run(trained.run, device="cpu").text_input.encode([text])
-    notes = inside(page, "notes")
-    assert re.findall(r"\d+", notes)[1:] == ["32", str(encoded.lengths[0])]  # --max-positions of the run
+    (length,) = classifier.text_input.encode([text]).lengths
+    assert re.findall(r"\d+", inside(page, "notes"))[1:] == ["32", str(length)]  # --max-positions of the run
 
 
 def test_an_error_is_shown(trained, opened):

@@ -23,13 +23,14 @@ def write_split(folder, name, labels, seed):
     (folder / f"{name}.label").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
 
 
-@pytest.fixture(params=[["good", "bad"], ["good", "bad", "mixed"]], ids=["two classes", "three classes"])
+@pytest.fixture
 def texts(tmp_path, request):
-    """A folder of text and labels; the first class is the most frequent."""
+    """A folder of text and labels of two classes, or of those of a parameter; the first has one more."""
+    classes = getattr(request, "param", ["good", "bad"])
     folder = tmp_path / "text"
     folder.mkdir()
     for seed, (name, copies) in enumerate((("train", 30), ("valid", 10), ("test", 12))):
-        labels = [label for label in request.param for _ in range(copies)] + request.param[:1]
+        labels = [label for label in classes for _ in range(copies)] + classes[:1]
         write_split(folder, name, labels, seed)
     return folder
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from transformers import AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from roberta_small.common import manifest
 from roberta_small.eval.model import open_model
@@ -43,7 +43,7 @@ EMBEDDINGS = "encoder.sentence_encoder.embed_tokens.weight"
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Text, XLM-R-like tokens of it, and a dictionary of some of them."""
+    """Text, XLM-R-like tokens of it, a dictionary of some of them, and a teacher."""
     root = tmp_path_factory.mktemp("distillation")
     lines = tiny_tokenizers.lines(240)
     documents = ["\n".join(lines[i : i + 6]) for i in range(0, 240, 6)]
@@ -55,13 +55,16 @@ def text(tmp_path_factory):
     running_text(
         model, root / "corpus", [str(root / "text.txt")], dictionary=str(root / "dict.txt"), valid_every=5
     )
+    # A teacher whose subword tokens include those of the dictionary.
+    tiny_models.write(root / "teacher", "xlm-roberta", "encoder")
+    shutil.copytree(root / "tokenizer", root / "teacher", dirs_exist_ok=True)
     return root
 
 
 @pytest.fixture(autouse=True)
-def environment(tmp_path, monkeypatch, caplog):
+def environment(text, monkeypatch, caplog):
     """A folder for converted encoders; the levels of loggers, which the command sets, are restored."""
-    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RS_CACHE", str(text / "cache"))
     for logger in ("fairseq", "roberta_small"):
         caplog.set_level(logging.WARNING, logger)
 
@@ -69,7 +72,7 @@ def environment(tmp_path, monkeypatch, caplog):
 def distilled(folder, text, *words, tokens="6k", student=STUDENT):
     """Train a student, by default of a teacher whose subword tokens include its own; returns the output."""
     if not (folder / "teacher").exists():
-        write_teacher(folder, text)
+        shutil.copytree(text / "teacher", folder / "teacher")
     command = [preloaded.python(), "-m", "roberta_small.experiments", "pretrain", "--device", "cpu", *words]
     command += ["--data", text / "corpus", "--teacher", "teacher", "--out", "out", "--tokens", tokens]
     done = subprocess.run([*command, "--", *student], cwd=folder, capture_output=True, text=True)
@@ -84,23 +87,17 @@ def task_of(data, *words):
     return teachers.DistillationTask.setup_task(configuration(words).task)
 
 
-def write_teacher(folder, text):
-    """A model whose subword tokens include those of the student's dictionary."""
-    model = tiny_models.write(folder / "teacher", "xlm-roberta", "encoder")
-    for path in (text / "tokenizer").iterdir():
-        (folder / "teacher" / path.name).write_bytes(path.read_bytes())
-    return model
-
-
 def opened(path, dictionary):
     return teachers.open_teacher(path, Path(dictionary), torch.device("cpu"), "fp32")
 
 
-def converted(folder, family):
-    """A teacher of Transformers, and fairseq's checkpoint of it."""
-    model = tiny_models.write(folder / "teacher", family, "encoder")
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """The folder of a teacher of Transformers, with fairseq's checkpoint of it: converted/model.pt."""
+    folder = tmp_path_factory.mktemp("bert")
+    tiny_models.write(folder / "teacher", "bert", "encoder")
     convert_back(folder / "teacher", folder / "converted/model.pt")
-    return model, folder / "converted/model.pt"
+    return folder
 
 
 def write_start(path, text):
@@ -114,7 +111,7 @@ def write_start(path, text):
 
 @pytest.mark.long
 def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, text):
-    model = write_teacher(tmp_path, text)
+    model = AutoModel.from_pretrained(text / "teacher").eval()
     output = distilled(tmp_path, text, tokens="60k")
     assert "a vector for every token" in output
     recorded = manifest.read(tmp_path / "out")
@@ -154,19 +151,19 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
 @pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
 def test_texts_begin_and_end_as_those_of_the_teacher(tmp_path, text, family):
     """CamemBERT's `<s>` and `</s>` are the tokens 5 and 6."""
-    _, path = converted(tmp_path, family)
-    teacher = opened(path, text / "corpus/dict.txt")
+    tiny_models.write(tmp_path / "teacher", family, "encoder")
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    teacher = opened(tmp_path / "converted/model.pt", text / "corpus/dict.txt")
     (row,) = teacher.read([np.array([0, 7, 2])])
     wanted = AutoTokenizer.from_pretrained(tmp_path / "teacher")("")["input_ids"]
     assert row[[0, 2]].tolist() == wanted
     assert wanted == {"xlm-roberta": [0, 2], "camembert": [5, 6]}[family]
 
 
-def test_text_that_cannot_be_restored_is_an_error(tmp_path, text):
-    _, path = converted(tmp_path, "bert")
+def test_text_that_cannot_be_restored_is_an_error(tmp_path, bert):
     (tmp_path / "dict.txt").write_text("xyzzy 3\nplugh 2\n")
     with pytest.raises(teachers.UserError, match=r"dict\.txt: .*SentencePiece"):
-        opened(path, tmp_path / "dict.txt")
+        opened(bert / "converted/model.pt", tmp_path / "dict.txt")
 
 
 @pytest.mark.parametrize(("sizes", "used"), [([3, 2, 4], 5), ([9, 2], 9)])
@@ -203,14 +200,14 @@ def test_a_left_to_right_teacher(tmp_path, text, arch):
     np.testing.assert_allclose(found_LD, wanted_1LD[0].numpy(), atol=1e-5)
 
 
-def test_a_teacher_with_token_types_reads_one_text(tmp_path):
+def test_a_teacher_with_token_types_reads_one_text(bert):
     """In running text, every sentence ends in `</s>`; none of them is the second text of a pair."""
-    model, path = converted(tmp_path, "bert")
-    dictionary = path.parent / "dict.txt"
-    teacher = opened(path, dictionary)
+    model = AutoModel.from_pretrained(bert / "teacher").eval()
+    dictionary = bert / "converted/dict.txt"
+    teacher = opened(bert / "converted/model.pt", dictionary)
     assert teacher.ids is not None
     names = load(str(dictionary)).symbols
-    own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
+    own = AutoTokenizer.from_pretrained(bert / "teacher")
     theirs = own("un livre", "un roman")["input_ids"]
     ends = {own.cls_token_id: 0, own.sep_token_id: 2}
     row = np.array(
@@ -222,9 +219,8 @@ def test_a_teacher_with_token_types_reads_one_text(tmp_path):
     np.testing.assert_allclose(found_LD, wanted_1LD[0].numpy(), atol=2e-5)
 
 
-def test_texts_that_are_too_long_for_the_teacher_are_reported_once(tmp_path, text, capfd):
-    _, path = converted(tmp_path, "bert")
-    teacher = opened(path, text / "corpus/dict.txt")
+def test_texts_that_are_too_long_for_the_teacher_are_reported_once(bert, text, capfd):
+    teacher = opened(bert / "converted/model.pt", text / "corpus/dict.txt")
     short, long = np.array([0, 7, 2]), np.array([0, *[7, 8, 9] * 40, 2])
     teacher.read([short])
     assert "warning" not in capfd.readouterr().err
@@ -248,7 +244,7 @@ def test_mistakes_are_errors_before_the_teacher_reads(
     tmp_path, monkeypatch, text, capfd, options, flags, fact
 ):
     monkeypatch.chdir(tmp_path)
-    write_teacher(tmp_path, text)
+    shutil.copytree(text / "teacher", "teacher")
     words = ["--data", str(text / "corpus"), "--out", "out", "--tokens", "6k", "--device", "cpu", *options]
     assert experiments(["pretrain", *words, "--", *STUDENT, *flags]) == 1
     printed = "".join(capfd.readouterr())
@@ -292,9 +288,8 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, text):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
-def test_a_left_to_right_student(tmp_path, text, arch):
-    distilled(tmp_path, text, student=[*STUDENT, "--arch", arch])
+def test_a_left_to_right_student(tmp_path, text):
+    distilled(tmp_path, text, student=[*STUDENT, "--arch", "causal_lm_small"])
     found = read_checkpoint(tmp_path / "out/model.pt")
     assert issubclass(found.model_class(), CausalRobertaSmall)
     assert found.vocabulary == 39  # without <mask>
@@ -320,7 +315,6 @@ def test_a_student_starts_from_a_checkpoint(tmp_path, text):
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(tmp_path, text, beside, capfd):
-    write_teacher(tmp_path, text)
     state = torch.load(write_start(tmp_path / "start.pt", text), weights_only=False)
     lines = (text / "corpus/dict.txt").read_text("utf-8").splitlines()
     if beside:
@@ -328,7 +322,7 @@ def test_a_start_with_another_vocabulary_is_an_error_before_the_teacher_reads(tm
     else:
         state["model"] = {name: w[:-1] if len(w) > len(lines) else w for name, w in state["model"].items()}
     torch.save(state, tmp_path / "start.pt")
-    words = ["pretrain", "--data", text / "corpus", "--teacher", tmp_path / "teacher", "--tokens", "6k"]
+    words = ["pretrain", "--data", text / "corpus", "--teacher", text / "teacher", "--tokens", "6k"]
     words += ["--out", tmp_path / "out", "--start", tmp_path / "start.pt", "--device", "cpu", "--", *STUDENT]
     assert experiments([str(word) for word in words]) == 1
     printed = capfd.readouterr()
@@ -362,7 +356,7 @@ def test_a_run_is_a_teacher_with_the_dictionary_and_tokenizer_of_its_data(tmp_pa
 @pytest.mark.long
 def test_shards_are_read_one_for_each_epoch(tmp_path, text):
     """Every shard has vectors of its own, and a student trains on all of them."""
-    write_teacher(tmp_path, text)
+    shutil.copytree(text / "teacher", tmp_path / "teacher")
     model, texts = str(text / "tokenizer" / MODEL), [str(text / "text.txt")]
     dictionary = str(text / "dict.txt")
     running_text(model, tmp_path / "corpus", texts, dictionary=dictionary, valid_every=5, shards=2)
@@ -396,8 +390,7 @@ def interrupted(monkeypatch):
 @pytest.fixture
 def vectors(tmp_path, text, interrupted):
     """The folder of vectors whose reading was interrupted and resumed."""
-    write_teacher(tmp_path, text)
-    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    convert_back(text / "teacher", tmp_path / "converted/model.pt")
     task = task_of(text / "corpus")
     teacher = opened(tmp_path / "converted/model.pt", text / "corpus/dict.txt")
 
@@ -425,11 +418,14 @@ def test_vectors_are_resumed_after_an_interruption(vectors):
         teachers.read_record(vectors, {"of": "other"})
 
 
-@pytest.mark.parametrize("name", ["train-00000.f16", "train-00001.sizes.npy"])
-def test_vectors_that_are_damaged_or_missing_are_errors(vectors, name):
-    for content, fact in ((b"other", "changed since the teacher wrote it"), (None, "no such file; delete")):
-        (vectors / name).unlink() if content is None else (vectors / name).write_bytes(content)
-        with pytest.raises(teachers.UserError, match=f"{name}: {fact}"):
+def test_vectors_that_are_damaged_or_missing_are_errors(vectors):
+    for name in ("train-00001.sizes.npy", "train-00000.f16"):
+        path = vectors / name
+        path.write_bytes(b"other")
+        with pytest.raises(teachers.UserError, match=f"{name}: changed since the teacher wrote it"):
+            teachers.read_record(vectors, {"of": "this"})
+        path.unlink()
+        with pytest.raises(teachers.UserError, match=f"{name}: no such file; delete"):
             teachers.read_record(vectors, {"of": "this"})
     (vectors / "train-00000.f16").write_bytes(b"")
     with pytest.raises(teachers.UserError, match=r"train-00000\.f16: missing or truncated"):
@@ -439,8 +435,7 @@ def test_vectors_that_are_damaged_or_missing_are_errors(vectors, name):
 @pytest.mark.long
 def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text, interrupted):
     monkeypatch.chdir(tmp_path)
-    write_teacher(tmp_path, text)
-    words = ["pretrain", "--data", str(text / "corpus"), "--teacher", "teacher", "--out", "out"]
+    words = ["pretrain", "--data", str(text / "corpus"), "--teacher", str(text / "teacher"), "--out", "out"]
     words += ["--tokens", "2k", "--device", "cpu", "--", *STUDENT]
     assert experiments(words) == 130
     assert manifest.read(tmp_path / "out")["status"] == "interrupted"

@@ -27,8 +27,10 @@ ARCHITECTURES = {
         ["--encoder-attention-heads", "4", "--activation-fn", "relu", "--encoder-ffn-embed-dim", "24"],
         {"heads": 4, "activation": "relu", "ffn": 24},
     ),
-    "epsilon": (["--layer-norm-eps", "1e-12"], {"layer_norm_eps": 1e-12}),
-    "pre-norm": (["--encoder-normalize-before"], {"pre_norm": True}),
+    "epsilon and pre-norm": (
+        ["--layer-norm-eps", "1e-12", "--encoder-normalize-before"],
+        {"layer_norm_eps": 1e-12, "pre_norm": True},
+    ),
     "roberta_prenorm": (["--arch", "roberta_prenorm"], {"pre_norm": True, "embedding_norm": False}),
     "roberta_base": (["--arch", "roberta_base"], {}),
     "untied": (["--untie-weights-roberta"], {"untied_lm_head": True}),
@@ -43,22 +45,11 @@ ARCHITECTURES = {
 }
 
 
-def checkpoint(data, path, *flags):
-    """A classifier's checkpoint, as fairseq-train writes it."""
-    _, trainer = build_trainer([data, *CLASSIFIER, *flags])
-    save(trainer, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tiny(data, tmp_path_factory):
-    return checkpoint(data, tmp_path_factory.mktemp("tiny") / "model.pt")
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_architecture_is_read_and_its_flags_build_it_again(data, tmp_path, name):
     flags, changes = ARCHITECTURES[name]
-    found = read_architecture(checkpoint(data, tmp_path / "model.pt", *flags))
+    save(build_trainer([data, *CLASSIFIER, *flags])[1], tmp_path / "model.pt")
+    found = read_architecture(tmp_path / "model.pt")
     pooling = "last" if found.causal else "first"
     assert found == dataclasses.replace(TINY, **({"pooling": pooling} | changes))
     words = [word for group in found.flags().values() for word in group]
@@ -68,8 +59,8 @@ def test_the_architecture_is_read_and_its_flags_build_it_again(data, tmp_path, n
     assert found.differences(of_arguments(parsed)) == []
 
 
-def test_a_checkpoint_without_a_head_has_no_pooler(data, tmp_path, tiny):
-    state = load_checkpoint(tiny)
+def test_a_checkpoint_without_a_head_has_no_pooler(classifier, tmp_path):
+    state = load_checkpoint(classifier)
     state["model"] = {k: v for k, v in state["model"].items() if not k.startswith("classification_heads")}
     torch.save(state, tmp_path / "model.pt")
     found = read_architecture(tmp_path / "model.pt")
@@ -77,27 +68,19 @@ def test_a_checkpoint_without_a_head_has_no_pooler(data, tmp_path, tiny):
     assert found.differences(dataclasses.replace(TINY, pooler_activation="relu")) == []
 
 
-def old_format(source, target, **kwargs):
-    state = load_checkpoint(source)
-    make_old(state)
-    torch.save(state, target, **kwargs)
-    return target
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_checkpoint_of_an_old_fairseq(tiny, tmp_path, zipped):
-    path = old_format(tiny, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
-    assert read_architecture(path) == TINY
-
-
-def test_weights_are_not_read(tiny, tmp_path):
+def test_weights_are_not_read_and_old_formats_are_known(classifier, tmp_path):
     """Without its last bytes, the old format has lost weights; a changed weight is a wrong checksum."""
-    path = old_format(tiny, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    state = load_checkpoint(classifier)
+    make_old(state)
+    torch.save(state, tmp_path / "old-zipped.pt")
+    assert read_architecture(tmp_path / "old-zipped.pt") == TINY
+    path = tmp_path / "old.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=False)
     path.write_bytes(path.read_bytes()[:-1000])
     assert read_architecture(path) == TINY
     assert all(weight.device.type == "meta" for weight in read_outline(path)["model"].values())
-    content = bytearray(tiny.read_bytes())
-    weight = load_checkpoint(tiny)["model"]["encoder.sentence_encoder.embed_tokens.weight"]
+    content = bytearray(classifier.read_bytes())
+    weight = load_checkpoint(classifier)["model"]["encoder.sentence_encoder.embed_tokens.weight"]
     content[content.index(weight.numpy().tobytes())] ^= 1
     (tmp_path / "changed.pt").write_bytes(content)
     assert read_architecture(tmp_path / "changed.pt") == TINY
@@ -123,8 +106,8 @@ def test_weights_are_not_read(tiny, tmp_path):
         (lambda state: state.update(extra_state="x"), ["not a fairseq checkpoint", "'extra_state'"]),
     ],
 )
-def test_an_unusable_checkpoint_is_an_error(tiny, tmp_path, change, facts):
-    state = load_checkpoint(tiny)
+def test_an_unusable_checkpoint_is_an_error(classifier, tmp_path, change, facts):
+    state = load_checkpoint(classifier)
     change(state)
     torch.save(state, tmp_path / "changed.pt")
     with pytest.raises(UserError) as caught:

@@ -11,7 +11,6 @@ from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkp
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from tests.support import networks
 from tests.support.networks import HEAD
-from tests.support.training import CLASSIFIER, build_trainer, save
 
 SCALE = 0.25
 TOKENS_BL = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 9, 2, 1]])
@@ -27,12 +26,6 @@ def build(kind=RobertaSmall):
     return model
 
 
-def scaled(model, kind=RobertaSmall):
-    other = build(kind)
-    other.load_state_dict(scale_embeddings(model.state_dict(), SCALE))
-    return other
-
-
 def scores(model):
     """Scores of the classifier (B, 3) and of the language model (B, L, V)."""
     sentences, _ = model(TOKENS_BL, features_only=True, classification_head_name=HEAD)
@@ -41,8 +34,8 @@ def scores(model):
 
 @pytest.mark.parametrize("kind", [RobertaModel, RobertaSmall])
 def test_rescaling_does_not_change_the_scores_of_either_head(kind):
-    model = build(kind)
-    smaller = scaled(model, kind)
+    model, smaller = build(kind), build(kind)
+    smaller.load_state_dict(scale_embeddings(model.state_dict(), SCALE))
     for name in EMBEDDINGS:
         torch.testing.assert_close(smaller.get_parameter(name), SCALE * model.get_parameter(name))
     for found, wanted in zip(scores(smaller), scores(model), strict=True):
@@ -86,12 +79,10 @@ def test_a_model_that_rescaling_would_change_is_an_error(name):
         scale_embeddings(weights, SCALE)
 
 
-def test_the_fp16_export_rescales_embeddings(data, tmp_path):
-    _, trainer = build_trainer([data, *CLASSIFIER, "--save-dir", tmp_path / "run"])
-    save(trainer, tmp_path / "model.pt")
+def test_the_fp16_export_rescales_embeddings(classifier, tmp_path):
     path = tmp_path / f"half{SUFFIX}"
-    fp16.write(tmp_path / "model.pt", path, 0.25)
-    found, wanted = load_checkpoint(path)["model"], load_checkpoint(tmp_path / "model.pt")["model"]
+    fp16.write(classifier, path, 0.25)
+    found, wanted = load_checkpoint(path)["model"], load_checkpoint(classifier)["model"]
     for name, weight in scale_embeddings(wanted, SCALE).items():
         assert torch.equal(found[name], weight.half().float()), name
     assert found["encoder.lm_head.weight"] is found[EMBEDDINGS[0]]

@@ -11,19 +11,10 @@ from roberta_small.common.label_kinds import Labels
 from roberta_small.eval.network import Network, build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.transformers.networks import converted, source_of
-from tests.support.training import CLASSIFIER, build_trainer, make_old, save, started
+from tests.support.training import CLASSIFIER, make_old, started
 
 HEADS = "classification_heads"
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
-
-
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """Data, and the checkpoint of a classifier."""
-    root = tmp_path_factory.mktemp("foreign")
-    _, trainer = build_trainer([data, *CLASSIFIER])
-    save(trainer, root / "model.pt")
-    return data, root / "model.pt"
 
 
 def of_another_program(state):
@@ -65,12 +56,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_initial_weights_need_only_the_architecture_and_the_weights(trained, tmp_path, change):
-    data, checkpoint = trained
-    state = torch.load(checkpoint, weights_only=False)
+def test_initial_weights_and_hidden_states_need_only_the_architecture_and_the_weights(
+    classifier, data, tmp_path, change
+):
+    state = torch.load(classifier, weights_only=False)
     # Other weights than those that a new model with the same seed has.
     state["model"] = {key: weight + 0.125 for key, weight in state["model"].items()}
     wanted = {key: weight.clone() for key, weight in state["model"].items()}
+    torch.save(state, tmp_path / "original.pt")
     CHANGES[change](state)
     torch.save(state, tmp_path / "foreign.pt")
     flags = ["--restore-file", tmp_path / "foreign.pt", *RESETS, "--save-dir", tmp_path / "run"]
@@ -81,39 +74,30 @@ def test_initial_weights_need_only_the_architecture_and_the_weights(trained, tmp
     for key, weight in wanted.items():
         if left is None or not key.startswith(left):
             torch.testing.assert_close(found[key], weight, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_hidden_states_are_those_of_the_same_weights(trained, tmp_path, change):
-    """As of the teacher of a distillation."""
-    state = torch.load(trained[1], weights_only=False)
-    CHANGES[change](state)
-    torch.save(state, tmp_path / "foreign.pt")
-    ids_BL = torch.tensor([[0, 5, 6, 7, 2]])
+    # Hidden states, as of the teacher of a distillation.
+    networks = [
+        build_encoder(read_checkpoint(tmp_path / name), torch.device("cpu"), "fp32")
+        for name in ("original.pt", "foreign.pt")
+    ]
     with torch.no_grad():
-        wanted, found = (
-            build_encoder(read_checkpoint(path), torch.device("cpu"), "fp32")(ids_BL, features_only=True)[0]
-            for path in (trained[1], tmp_path / "foreign.pt")
-        )
-    torch.testing.assert_close(found, wanted, atol=2e-2 if change == "in half precision" else 1e-6, rtol=0)
+        states = [network(torch.tensor([[0, 5, 6, 7, 2]]), features_only=True)[0] for network in networks]
+    torch.testing.assert_close(*states, atol=5e-2 if change == "in half precision" else 1e-6, rtol=0)
 
 
 @pytest.fixture
-def unregistered(trained, tmp_path):
+def unregistered(classifier, tmp_path):
     """The checkpoint with another name of its architecture, as a plugin of another program gives it."""
-    _, checkpoint = trained
-    state = torch.load(checkpoint, weights_only=False)
+    state = torch.load(classifier, weights_only=False)
     state["cfg"]["model"].arch = state["cfg"]["model"]._name = "protein_roberta"
     torch.save(state, tmp_path / "unregistered.pt")
     return tmp_path / "unregistered.pt"
 
 
 def test_predictions_hidden_states_and_the_export_are_those_of_a_registered_architecture(
-    trained, unregistered
+    classifier, unregistered
 ):
-    _, checkpoint = trained
     rows = [np.array([0, *range(4, 4 + length), 2]) for length in (1, 9)]
-    wanted, found = (read_checkpoint(path) for path in (checkpoint, unregistered))
+    wanted, found = (read_checkpoint(path) for path in (classifier, unregistered))
     logits = [Network(content, device="cpu").logits(rows) for content in (wanted, found)]
     np.testing.assert_array_equal(*logits)
     ids_BL = torch.from_numpy(rows[1])[None]
@@ -122,23 +106,22 @@ def test_predictions_hidden_states_and_the_export_are_those_of_a_registered_arch
         torch.testing.assert_close(*(network(ids_BL, features_only=True)[0] for network in networks))
         models = [
             converted(source_of(read_checkpoint(path)), Labels.single("ab"))
-            for path in (checkpoint, unregistered)
+            for path in (classifier, unregistered)
         ]
         torch.testing.assert_close(*(model.eval()(ids_BL).logits for model in models))
 
 
 @pytest.mark.parametrize("method", ["transformers", "lora"])
 def test_the_methods_of_transformers_start_from_an_architecture_that_is_not_registered(
-    trained, unregistered, tmp_path, capsys, method
+    data, unregistered, tmp_path, capsys, method
 ):
-    data, _ = trained
     options = ["--method", method, "--data", data, "--pretrained", unregistered, "--inits", "pretrained"]
     options += ["--seeds", "1", "--out", tmp_path / "runs", "--device", "cpu", "--dry-run"]
     assert experiments(["train", *map(str, options), "--", "--max-epoch", "1", "--precision", "fp32"]) == 0
     assert "--encoder-embed-dim 16" in capsys.readouterr().out
 
 
-def test_another_network_than_a_roberta_is_still_refused(trained, unregistered):
+def test_another_network_than_a_roberta_is_still_refused(unregistered):
     state = torch.load(unregistered, weights_only=False)
     state["model"] = {key.replace("sentence_encoder", "layers"): w for key, w in state["model"].items()}
     torch.save(state, unregistered)

@@ -25,22 +25,21 @@ def checkpoint(**extra):
     return {"model": OrderedDict(weight=torch.ones(2)), "cfg": None, **extra}
 
 
-@pytest.fixture
-def trained(data, tmp_path):
+@pytest.fixture(scope="module")
+def original(data, tmp_path_factory):
     """A checkpoint written by fairseq's trainer, with optimizer state."""
     _, trainer = build_trainer([data, *CLASSIFIER])
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.train_step([next(iterator.next_epoch_itr())])
-    save(trainer, tmp_path / "model.pt")
-    return tmp_path / "model.pt", trainer, data
+    path = tmp_path_factory.mktemp("original") / "model.pt"
+    save(trainer, path)
+    return path, trainer
 
 
-def test_a_checkpoint_of_fairseq_loads(trained):
-    path, trainer, _ = trained
-    state = load_checkpoint(path)
-    for name, value in trainer.get_model().state_dict().items():
-        assert torch.equal(state["model"][name], value)
-    assert isinstance(state["cfg"]["model"], argparse.Namespace)
+@pytest.fixture
+def trained(original, data, tmp_path):
+    """A copy, which a test may change."""
+    return shutil.copy(original[0], tmp_path / "model.pt"), original[1], data
 
 
 def test_configurations_of_older_versions_and_numpy_metrics_load(tmp_path):
@@ -70,14 +69,7 @@ def test_a_pickle_that_executes_code_is_refused(tmp_path, monkeypatch, place, le
     assert mark.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", pickle.dumps({"a": 1})])
-def test_files_in_another_format_are_an_error(tmp_path, content):
-    (tmp_path / "x.pt").write_bytes(content)
-    with pytest.raises(UserError, match=r"x\.pt: "):
-        load_checkpoint(tmp_path / "x.pt")
-
-
-@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("fraction", [0.1, 0.999])
 def test_a_truncated_file_is_an_error(trained, fraction):
     path, _, _ = trained
     whole = path.read_bytes()
@@ -115,9 +107,11 @@ def test_a_compressed_archive_is_verified_too(tmp_path):
         load_checkpoint(tmp_path / "packed.pt")
 
 
-def test_without_the_optimizer_the_rest_is_the_same(trained):
-    path, _, _ = trained
+def test_a_checkpoint_of_fairseq_loads_and_without_the_optimizer_the_rest_is_the_same(trained):
+    path, trainer, _ = trained
     whole, rest = load_checkpoint(path), load_checkpoint(path, optimizer=False)
+    assert all(torch.equal(whole["model"][name], w) for name, w in trainer.get_model().state_dict().items())
+    assert isinstance(whole["cfg"]["model"], argparse.Namespace)
     assert whole.keys() - rest.keys() == {"last_optimizer_state"}
     assert rest["cfg"] == whole["cfg"]
     assert rest["model"].keys() == whole["model"].keys()
@@ -142,10 +136,14 @@ def test_the_head_of_a_checkpoint_from_a_gpu_is_tied_to_the_embeddings_again(tra
         assert (model[head].data_ptr() == model[tokens].data_ptr()) == tied
 
 
-def test_missing_files_and_other_archives_are_errors(tmp_path):
+def test_missing_files_and_those_in_another_format_are_errors(tmp_path):
     torch.save({"weights": 1}, tmp_path / "other.pt")
     write_zip(tmp_path / "archive.pt", {"readme": "text"})
-    for name, facts in {"none.pt": "", "other.pt": ".*'model'", "archive.pt": ""}.items():
+    expected = {"none.pt": "", "other.pt": ".*'model'", "archive.pt": ""}
+    for number, content in enumerate([b"", b"PK", b"not a checkpoint", pickle.dumps({"a": 1})]):
+        (tmp_path / f"{number}.pt").write_bytes(content)
+        expected[f"{number}.pt"] = ""
+    for name, facts in expected.items():
         with pytest.raises(UserError, match=f"{name}: {facts}"):
             load_checkpoint(tmp_path / name)
 

@@ -45,7 +45,7 @@ def features(order):
     return vectorizer, train.toarray(), counts
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("order", [1, 3])
 def test_values_are_those_of_scikit_learn(order):
     head, (vectorizer, train_NV, counts_KV) = fitted(order), features(order)
     unseen_buckets = head.buckets - counts_KV.shape[1]
@@ -85,7 +85,7 @@ def test_a_text_without_ngrams_has_the_logits_of_the_bias():
     assert logits_BK.isfinite().all()
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("order", [1, 3])
 def test_contributions_sum_to_the_difference_of_the_logits(order):
     head = fitted(order)
     torch.nn.init.normal_(head.out_proj.weight)

@@ -35,9 +35,8 @@ def text(tmp_path_factory):
     return folder
 
 
-def trainer_of(text, arch, criterion="fast_lm"):
-    words = [text, *BLOCKS, "--criterion", criterion, "--arch", arch, *STEPS, *SIZES, *FAST]
-    return build_trainer(words)
+def trainer_of(text, arch):
+    return build_trainer([text, *BLOCKS, "--criterion", "fast_lm", "--arch", arch, *STEPS, *SIZES, *FAST])
 
 
 def classifier(data, folder, arch, *flags):

@@ -18,7 +18,6 @@ from roberta_small.fairseq_plugin.models.ngrams import NgramHead
 from roberta_small.fairseq_plugin.tasks.criterion import (
     SentenceClassificationCriterion,
     SentenceClassificationCriterionConfig,
-    statistics,
 )
 from roberta_small.fairseq_plugin.tasks.objectives import OBJECTIVES, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
@@ -31,19 +30,14 @@ from tests.support.training import INPUT, SIZES, STEPS, build_trainer
 SCALING = Scaling(2.0, 3.0)
 
 
-def labels_of(kind, classes=4):
-    if kind == REGRESSION:
-        return Labels(KINDS[kind], scaling=SCALING)
-    return Labels(KINDS[kind], tuple("abcdefgh"[:classes]))
-
-
-def targets_of(kind, count, classes=4, seed=0):
-    rng = torch.Generator().manual_seed(seed)
+def targets_of(kind, count):
+    """Random labels of four classes, or numbers."""
+    rng = torch.Generator().manual_seed(0)
     if kind == REGRESSION:
         return torch.randn(count, generator=rng)
     if kind == SINGLE_LABEL:
-        return torch.randint(classes, (count,), generator=rng)
-    return (torch.rand(count, classes, generator=rng) < 0.4).float()
+        return torch.randint(4, (count,), generator=rng)
+    return (torch.rand(count, 4, generator=rng) < 0.4).float()
 
 
 class Same(torch.nn.Module):
@@ -52,7 +46,10 @@ class Same(torch.nn.Module):
 
 
 def criterion_of(kind, **options):
-    task = SimpleNamespace(target_dictionary=None, labels=labels_of(kind))
+    labels = (
+        Labels(KINDS[kind], scaling=SCALING) if kind == REGRESSION else Labels(KINDS[kind], tuple("abcd"))
+    )
+    task = SimpleNamespace(target_dictionary=None, labels=labels)
     return SentenceClassificationCriterion(SentenceClassificationCriterionConfig(**options), task)
 
 
@@ -152,7 +149,7 @@ def test_a_checkpoint_restores_the_confusion_matrix():
     with metrics.aggregate("train"):
         SentenceClassificationCriterion.reduce_metrics([output])
     meters = metrics.get_meters("train")
-    assert statistics(meters, SINGLE_LABEL).tolist() == [[2, 0], [2, 2]]
+    assert OBJECTIVES[SINGLE_LABEL].statistics(meters["_confusion"].sum).tolist() == [[2, 0], [2, 2]]
     assert meters.get_smoothed_value("accuracy") == pytest.approx(400 / 6)
 
 

@@ -48,14 +48,10 @@ def pairs_within_words(task):
             yield bool(masked_L[at]), bool(masked_L[at - 1])
 
 
-def test_all_tokens_of_a_word_are_masked_or_none(tmp_path):
-    pairs = set(pairs_within_words(task_of(text(tmp_path, TOKENS), "--mask-whole-words")))
-    assert pairs == {(True, True), (False, False)}
-
-
-def test_without_the_flag_words_are_masked_partially(tmp_path):
-    pairs = set(pairs_within_words(task_of(text(tmp_path, TOKENS))))
-    assert {(True, False), (False, True)} < pairs
+def test_all_tokens_of_a_word_are_masked_or_none_only_with_the_flag(tmp_path):
+    folder = text(tmp_path, TOKENS)
+    assert set(pairs_within_words(task_of(folder, "--mask-whole-words"))) == {(True, True), (False, False)}
+    assert {(True, False), (False, True)} < set(pairs_within_words(task_of(folder)))
 
 
 def test_special_symbols_and_padding_entries_are_separate_words(tmp_path):

@@ -110,6 +110,12 @@ def test_a_graph_of_the_update_reads_the_learning_rate_and_survives_a_checkpoint
 FORWARD = SentenceClassificationCriterion.forward
 
 
+@pytest.fixture(scope="module")
+def expected():
+    """Part that has no graph -> the weights and the losses of a training without it, when first needed."""
+    return {}
+
+
 def failing(how, function, recording=lambda: emulated_graphs.RECORDING):
     """A function that fails while a graph is recorded: it waits for the GPU, or raises an error."""
 
@@ -124,19 +130,25 @@ def failing(how, function, recording=lambda: emulated_graphs.RECORDING):
     return wrapped
 
 
-@pytest.mark.parametrize("broken", ["replay", "record", "wait"])
-@pytest.mark.parametrize("part", ["passes", "update"])
-def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, caplog, part, broken):
+@pytest.mark.parametrize(
+    ("part", "broken"), [("passes", "replay"), ("passes", "wait"), ("update", "replay"), ("update", "record")]
+)
+def test_a_graph_that_fails_or_differs_changes_nothing(
+    gpu, monkeypatch, data, caplog, expected, part, broken
+):
     words = [data, *CLASSIFIER]
-    with pytest.MonkeyPatch.context() as patch:
-        if part == "update":
-            patch.setattr(gpu_update, "LARGEST", 0)
-        else:
-            patch.setattr(module, "repeatable", lambda *args: False)
-        expected, losses = trained(gpu, words)
-    assert not updates_of_weights()
-    module._graphs.clear()
-    caplog.clear()
+    if part not in expected:
+        with pytest.MonkeyPatch.context() as patch:
+            if part == "update":
+                patch.setattr(gpu_update, "LARGEST", 0)
+            else:
+                patch.setattr(module, "repeatable", lambda *args: False)
+            trainer, losses = trained(gpu, words)
+        assert not updates_of_weights()
+        expected[part] = [p.detach().clone() for p in trainer.model.parameters()], losses
+        module._graphs.clear()
+        caplog.clear()
+    weights, losses = expected[part]
     default, replay = torch.cuda.current_stream(), emulated_graphs.Graph.replay
 
     def wrong(graph):
@@ -151,7 +163,7 @@ def test_a_graph_that_fails_or_differs_changes_nothing(gpu, monkeypatch, data, c
         monkeypatch.setattr(SentenceClassificationCriterion, "forward", failing(broken, FORWARD))
     trainer, found = trained(gpu, words)
     assert found == losses
-    for one, two in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
+    for one, two in zip(trainer.model.parameters(), weights, strict=True):
         assert torch.equal(one, two)
     (warning,) = [r for r in caplog.records if "without CUDA graphs" in r.message]
     assert warning.levelno == logging.WARNING

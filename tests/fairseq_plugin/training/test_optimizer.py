@@ -44,7 +44,7 @@ def updates(model, optimizer, steps):
         optimizer.step()
 
 
-@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-8])
+@pytest.mark.parametrize("eps", [1e-3, 1e-8])
 def test_a_hundred_updates_equal_fairseqs_adam(eps):
     settings = {**SETTINGS, "eps": eps}
     theirs, ours = network(), network()

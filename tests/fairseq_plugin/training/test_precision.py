@@ -31,7 +31,6 @@ def common(*flags):
     ("flags", "gpu", "facts"),
     [
         (["--bf16", "--cpu"], False, "--bf16 on a CPU: .* --precision bf16"),
-        (["--bf16", "--cpu"], True, "--bf16 on a CPU"),
         (["--bf16"], False, "--bf16 on a CPU"),
         (["--bf16"], True, "--bf16 on a GPU: .* TPU"),
         (["--fp16", "--cpu"], True, "--fp16 on a CPU: .* --precision bf16"),

@@ -1,4 +1,4 @@
-"""readers/tables.py: files of each format as rows of text, with the line of each row; columns."""
+"""readers/tables.py and readers/objects.py: files of each format as rows of text; columns."""
 
 import bz2
 import gzip
@@ -173,3 +173,20 @@ def test_no_header(tmp_path, name):
     columns = choose_columns(table.columns, Columns("1", label="2"), name)
     found = [(record.text, record.label, record.line) for record in records(table, columns, name)]
     assert found == [("bon", "1", 1), ("nul", "0", 2)]
+
+
+def test_json_lines(write):
+    content = '{"text": "a\\nb", "label": 1}\n\n{"label": true, "text": "c"}\n{"text": "d", "label": 2.0}\n'
+    assert rows(write("a.jsonl", content)) == [(1, "a b", "1"), (3, "c", "true"), (4, "d", "2")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"text": "a", "label": "x"}, {"text": "b", "label": None}],
+        {"data": [{"text": "a", "label": ["x"]}, {"text": "b"}]},
+        {"text": ["a", "b"], "label": ["x", ""]},
+    ],
+)
+def test_json(write, content):
+    assert rows(write("a.json", json.dumps(content))) == [(1, "a", "x"), (2, "b", None)]

@@ -28,6 +28,19 @@ from tests.support.encoded import rows
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur <b> 5 < 6", "bon" * 40]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Makes the tokenizer of a family once; tests do not change its folder."""
+    root = tmp_path_factory.mktemp("made")
+    families = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert, "flaubert": tiny_tokenizers.flaubert}
+
+    def make(family, fast=True):
+        folder = root / f"{family}-{'fast' if fast else 'slow'}"
+        return folder if folder.exists() else families[family](folder, fast=fast)
+
+    return make
+
+
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "train.input0"
@@ -41,8 +54,8 @@ def chosen_for(name, text):
 
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
-def test_ids_are_those_of_the_transformers_tokenizer(family, fast, tmp_path, text):
-    folder = tiny_tokenizers.FAMILIES[family](tmp_path / family, fast=fast)
+def test_ids_are_those_of_the_transformers_tokenizer(family, fast, made, text):
+    folder = made(family, fast)
     chosen = chosen_for(folder, text)
     reference = AutoTokenizer.from_pretrained(folder)
     for line, row in zip(TEXTS, rows(chosen.encoder, TEXTS), strict=True):
@@ -52,13 +65,13 @@ def test_ids_are_those_of_the_transformers_tokenizer(family, fast, tmp_path, tex
 
 
 SLOW = {
-    "bert": (tiny_tokenizers.bert, ["vocab.txt"]),
-    "roberta": (tiny_tokenizers.roberta, ["merges.txt", "vocab.json"]),
-    "flaubert": (tiny_tokenizers.flaubert, ["merges.txt", "vocab.json"]),
-    "xlm-roberta": (tiny_tokenizers.xlm_roberta, [MODEL]),
-    "camembert": (tiny_tokenizers.camembert, [MODEL]),
+    "bert": ["vocab.txt"],
+    "roberta": ["merges.txt", "vocab.json"],
+    "flaubert": ["merges.txt", "vocab.json"],
+    "xlm-roberta": [MODEL],
+    "camembert": [MODEL],
 }
-"""Family -> its tokenizer, and the files of its vocabulary."""
+"""Family -> the files of its vocabulary."""
 
 
 def names(located):
@@ -66,14 +79,13 @@ def names(located):
 
 
 @pytest.mark.parametrize("family", SLOW)
-def test_a_folder_of_a_model_needs_only_the_vocabulary_of_its_tokenizer(family, tmp_path, text):
-    make, vocabulary = SLOW[family]
-    folder = make(tmp_path / family, fast=False)
-    assert names(locate(str(folder))) == sorted([*vocabulary, "tokenizer_config.json"])
+def test_a_folder_of_a_model_needs_only_the_vocabulary_of_its_tokenizer(family, made, tmp_path, text):
+    folder = shutil.copytree(made(family, fast=False), tmp_path / family)
+    assert names(locate(str(folder))) == sorted([*SLOW[family], "tokenizer_config.json"])
     wanted = [TransformersEncoder(str(folder)).tokenizer(line)["input_ids"] for line in TEXTS]
     (folder / "tokenizer_config.json").unlink()
     (folder / "config.json").write_text(json.dumps({"model_type": family}))
-    assert names(locate(str(folder))) == vocabulary
+    assert names(locate(str(folder))) == SLOW[family]
     chosen = chosen_for(folder, text)
     for row, ids in zip(rows(chosen.encoder, TEXTS), wanted, strict=True):
         assert [chosen.encoder.order[i] for i in [chosen.init_token, *row]] == ids
@@ -88,15 +100,14 @@ def test_a_vocabulary_without_the_configuration_of_a_model_is_no_tokenizer(tmp_p
 
 
 @pytest.mark.parametrize("family", SLOW)
-def test_another_vocabulary_is_another_request_and_another_tokenizer(family, tmp_path):
-    make, vocabulary = SLOW[family]
-    folder, data = make(tmp_path / "one", fast=False), tmp_path / "reviews.csv"
+def test_another_vocabulary_is_another_request_and_another_tokenizer(family, made, tmp_path):
+    folder, data = shutil.copytree(made(family, fast=False), tmp_path / "one"), tmp_path / "reviews.csv"
     tiny_tokenizers.write_csv(data, ("bad", "good"))
     request = dataset.Options(train=(str(data),), tokenizer=str(folder)).request()
     content = _content(locate(str(folder)))
     shutil.copytree(folder, tmp_path / "two")
     assert _content(locate(str(tmp_path / "two"))) == content
-    for name in vocabulary:
+    for name in SLOW[family]:
         path = folder / name
         before = path.read_bytes()
         path.write_bytes(before + b"x\n")
@@ -107,8 +118,8 @@ def test_another_vocabulary_is_another_request_and_another_tokenizer(family, tmp
 
 
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
-def test_fairseq_reads_the_dictionary_with_the_same_ids(family, tmp_path, text):
-    folder = tiny_tokenizers.FAMILIES[family](tmp_path / family)
+def test_fairseq_reads_the_dictionary_with_the_same_ids(family, made, tmp_path, text):
+    folder = made(family)
     chosen = chosen_for(folder, text)
     (tmp_path / "dict.txt").write_text(chosen.encoder.dictionary.text(), encoding="utf-8")
     dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
@@ -119,16 +130,16 @@ def test_fairseq_reads_the_dictionary_with_the_same_ids(family, tmp_path, text):
 
 
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
-def test_a_saved_transformers_tokenizer_gives_the_same_ids(family, tmp_path, text):
-    chosen = chosen_for(tiny_tokenizers.FAMILIES[family](tmp_path / family), text)
+def test_a_saved_transformers_tokenizer_gives_the_same_ids(family, made, tmp_path, text):
+    chosen = chosen_for(made(family), text)
     chosen.save(tmp_path / "saved")
     again = chosen_for(tmp_path / "saved", text)
     assert rows(again.encoder, TEXTS) == rows(chosen.encoder, TEXTS)
     assert again.describe() == chosen.describe()
 
 
-def test_a_sentencepiece_model_keeps_all_its_tokens(tmp_path, text):
-    folder = tiny_tokenizers.xlm_roberta(tmp_path / "xlmr")
+def test_a_sentencepiece_model_keeps_all_its_tokens(made, text):
+    folder = made("xlm-roberta")
     chosen = chosen_for(folder / MODEL, text)
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / MODEL))
     symbols = chosen.encoder.dictionary.symbols

@@ -1,5 +1,7 @@
 """What commands print, and the facts in the notes below tables."""
 
+import json
+
 from roberta_small.analysis.__main__ import main
 
 
@@ -15,6 +17,21 @@ def printed(capsys, *words):
     out, err = capsys.readouterr()
     assert code == 0, err
     return out
+
+
+def failed(capsys, *words):
+    """What the command prints on standard error; it must fail."""
+    assert main([str(word) for word in words]) == 1
+    return capsys.readouterr().err
+
+
+def parsed(capsys, *words):
+    """The tables that the command prints as JSON, which must be strict."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(printed(capsys, *words, "--format", "json"), parse_constant=refuse)
 
 
 def rows_of(text):

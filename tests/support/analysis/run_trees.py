@@ -1,23 +1,30 @@
-"""Small run trees, written with TensorBoard's own writer."""
+"""Small run trees, whose records TensorBoard's own writer writes."""
 
+import itertools
 import json
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 STEPS_PER_EPOCH = 225
+NUMBERS = itertools.count()
+"""Of event files."""
 
 
 def write_events(folder, rows, wall_time=1_700_000_000.0, suffix=""):
     """One event file with (step, tag, value) rows, one second apart; returns its path."""
-    writer = EventFileWriter(str(folder), filename_suffix=suffix)
-    for index, (step, tag, value) in enumerate(rows):
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-        writer.add_event(Event(wall_time=wall_time + index, step=step, summary=summary))
-    writer.close()
-    return next(Path(folder).glob(f"events.out.tfevents.*{suffix}"))
+    path = Path(folder) / f"events.out.tfevents.{next(NUMBERS):010d}.host{suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as stream:
+        writer = RecordWriter(stream)
+        writer.write(Event(wall_time=wall_time, file_version="brain.Event:2").SerializeToString())
+        for index, (step, tag, value) in enumerate(rows):
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+            event = Event(wall_time=wall_time + index, step=step, summary=summary)
+            writer.write(event.SerializeToString())
+    return path
 
 
 def write_manifest(run, arm, init, seed, status="finished", **more):

@@ -42,19 +42,24 @@ def folders(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def fits(folders):
+    """Name -> splits, labels and the fitted model."""
+    found = {name: read_folder(folders / name / "text") for name in ("several", "numbers")}
+    return {name: (*read, fit(*read, Features())) for name, read in found.items()}
+
+
 def features_of(splits):
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     return words.fit_transform(splits["train"].texts), words.transform(splits["test"].texts)
 
 
-def test_multi_label_equals_one_versus_rest(folders):
-    splits, labels = read_folder(folders / "several/text")
-    fitted = fit(splits, labels, Features())
+def test_multi_label_equals_one_versus_rest(fits):
+    splits, labels, fitted = fits["several"]
     train, test = features_of(splits)
     y = splits["train"].targets
-    model = OneVsRestClassifier(LogisticRegression(C=fitted.linear.strength, tol=1e-6, max_iter=5000)).fit(
-        train, y
-    )
+    regression = LogisticRegression(C=fitted.linear.strength, tol=1e-6, max_iter=5000)
+    model = OneVsRestClassifier(regression).fit(train, y)
     found = fitted.outputs(splits["test"].texts)
     k = labels.classes.index("c")
     others = [i for i in range(3) if i != k]
@@ -62,33 +67,26 @@ def test_multi_label_equals_one_versus_rest(folders):
     assert (found[:, k] > 0.999).all()
     valid = splits["valid"]
     best = f1_score(valid.targets, fitted.outputs(valid.texts) >= 0.5, average="micro")
-    assert (
-        fitted.linear.valid_scores[fitted.linear.strength]
-        == max(fitted.linear.valid_scores.values())
-        == pytest.approx(best)
-    )
+    scores = fitted.linear.valid_scores
+    assert scores[fitted.linear.strength] == max(scores.values()) == pytest.approx(best)
 
 
-def test_regression_equals_ridge(folders):
-    splits, labels = read_folder(folders / "numbers/text")
-    fitted = fit(splits, labels, Features())
+def test_regression_equals_ridge(fits):
+    splits, _, fitted = fits["numbers"]
     assert tuple(fitted.linear.valid_scores) == STRENGTHS
     train, test = features_of(splits)
-    y = splits["train"].targets
-    ridge = Ridge(alpha=1 / fitted.linear.strength).fit(
-        train.toarray(), y
-    )  # scaling the labels changes nothing
+    # Scaling the labels changes nothing.
+    ridge = Ridge(alpha=1 / fitted.linear.strength).fit(train.toarray(), splits["train"].targets)
     found = fitted.outputs(splits["test"].texts)[:, 0]
     assert found == pytest.approx(ridge.predict(test.toarray()), abs=1e-3)
     assert set(fitted.most_informative(3)) == {"higher", "lower"}
 
 
 @pytest.mark.parametrize("name", ["several", "numbers"])
-def test_the_saved_model_predicts_the_same(folders, tmp_path, name):
+def test_the_saved_model_predicts_the_same(folders, fits, tmp_path, name):
     text = folders / name / "text"
     main([str(text), str(tmp_path)])
-    splits, labels = read_folder(text)
-    wanted = fit(splits, labels, Features())
+    splits, _, wanted = fits[name]
     saved = Tfidf.read(tmp_path / TFIDF)
     assert saved.meaning == wanted.linear.labels
     names = {"schema": 1, "status": "finished", "arm": "tfidf", "init": "tfidf", "seed": 0}

@@ -19,7 +19,10 @@ from roberta_small.experiments.methods.linear import STRENGTHS, scores
 from roberta_small.experiments.methods.tfidf.method import Features, read_folder
 from roberta_small.experiments.methods.tfidf.model import fit, main, write_run
 
+KINDS_OF_TEXTS = pytest.mark.parametrize("texts", [["good", "bad"], ["good", "bad", "mixed"]], indirect=True)
 
+
+@KINDS_OF_TEXTS
 @pytest.mark.parametrize("sublinear", [False, True])
 def test_probabilities_equal_those_of_scikit_learn(texts, monkeypatch, sublinear):
     monkeypatch.setattr("roberta_small.experiments.methods.linear.STRENGTHS", (1.0,))
@@ -35,6 +38,7 @@ def test_probabilities_equal_those_of_scikit_learn(texts, monkeypatch, sublinear
     assert found_NK[:, columns] == pytest.approx(wanted_NK, abs=1e-5)
 
 
+@KINDS_OF_TEXTS
 def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
     splits, labels = read_folder(texts)
     fitted = fit(splits, labels, Features())
@@ -131,11 +135,12 @@ def test_text_without_spaces_is_classified(tmp_path, monkeypatch):
         (tmp_path / f"{split}.input0").write_text("".join(texts))
         (tmp_path / f"{split}.label").write_text("neg\npos\n" * (size // 2))
     splits, labels = read_folder(tmp_path)
-    assert accuracy(splits, labels) > 95
+    wanted = accuracy(splits, labels)
+    assert wanted > 95
     main([str(tmp_path), str(tmp_path / "run")])
     saved = TfidfModel(RunCheckpoint(tmp_path / "run" / TFIDF, None, None))
     logits = saved.network.logits(saved.text_input.encode(splits["test"].texts).rows)
-    assert 100 * np.mean(logits.argmax(axis=1) == splits["test"].targets) == accuracy(splits, labels)
+    assert 100 * np.mean(logits.argmax(axis=1) == splits["test"].targets) == wanted
     monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.TOKENS", WORDS)
     assert accuracy(splits, labels) < 60
     with np.load(tmp_path / "run" / TFIDF) as found:
