@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from roberta_small.common.files import ROOT, atomic_open
 
 TABLE = re.compile(r"<!-- table: books-by-labels -->\n(.*?)<!-- end -->", re.DOTALL)
-COLORS = ("#0072B2", "#0072B2", "#D55E00", "#D55E00", "#555555", "#009E73")
-DASHES = ("-", "--", "-", "--", "-", "-")
+COLORS = (*["#0072B2"] * 4, "#D55E00", "#D55E00", "#555555", "#009E73")
+DASHES = ("-", "-", "--", ":", "-", "--", "-", "-")
 """Of the rows of the table; a frozen encoder has the color of the fine-tuned one."""
 
 

@@ -1,5 +1,6 @@
 """The order of the tests, data that several folders test with, and the evidence of long test runs."""
 
+import gc
 import os
 import random
 import sys
@@ -38,6 +39,12 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Longest first, so that no core is idle at the end."""
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
+
+
+def pytest_collection_finish():
+    """Leave out what is imported by now, hundreds of thousands of objects, whenever garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

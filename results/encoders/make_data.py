@@ -7,11 +7,13 @@ The first one writes data/books-1800.csv, data/books-200.csv and data/books-50.c
 validation and the test set are complete in each. The training examples of a smaller table are among those of
 a larger one, with as equal numbers of the classes as possible, chosen by a hash of their text. The second one
 writes other draws, data/books-50-1.csv and so on, also of 800 examples; their hash begins with the number.
+The variable PREFIX is written before every text of a table.
 """
 
 import csv
 import hashlib
 import itertools
+import os
 import sys
 from pathlib import Path
 
@@ -43,13 +45,14 @@ def main(folder: Path, target: str, draw: str = "") -> None:
     for size in SIZES:
         if size == OF_DRAWS and not draw:
             continue
+        prefix = os.environ.get("PREFIX", "")
         name = f"{target}-{size}-{draw}.csv" if draw else f"{target}-{size}.csv"
         with open(name, "w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["text", "label", "split"])
-            writer.writerows([*row, "train"] for row in train[:size])
-            for split in ("valid", "test"):
-                writer.writerows([*row, split] for row in examples(folder, split))
+            for split in ("train", "valid", "test"):
+                rows = train[:size] if split == "train" else examples(folder, split)
+                writer.writerows([prefix + text, label, split] for text, label in rows)
 
 
 if __name__ == "__main__":
