@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from roberta_small.common.files import ROOT, atomic_open
 
 TABLE = re.compile(r"<!-- table: books-by-labels -->\n(.*?)<!-- end -->", re.DOTALL)
-COLORS = (*["#0072B2"] * 4, "#D55E00", "#D55E00", "#555555", "#009E73")
+COLORS = ("#0072B2", "#CC79A7", "#0072B2", "#0072B2", "#D55E00", "#D55E00", "#555555", "#009E73")
 DASHES = ("-", "-", "--", ":", "-", "--", "-", "-")
 """Of the rows of the table; a frozen encoder has the color of the fine-tuned one."""
 
@@ -37,7 +37,16 @@ def main() -> None:
     for (name, *cells), color, dash in zip(lines, COLORS, DASHES, strict=True):
         known = [(n, *map(float, cell.split(" ± "))) for n, cell in zip(labels, cells, strict=True) if cell]
         x, y, spread = zip(*((n, mean, std[0] if std else 0.0) for n, mean, *std in known), strict=True)
-        panel.errorbar(x, y, yerr=spread, color=color, linestyle=dash, marker="o", capsize=3, label=name)
+        panel.errorbar(
+            x,
+            y,
+            yerr=spread,
+            color=color,
+            linestyle=dash,
+            marker="o",
+            capsize=3,
+            label=name.replace("`", "'"),
+        )
     panel.set_xscale("log")
     panel.set_xticks(labels, heading[1:])
     panel.minorticks_off()
