@@ -230,8 +230,9 @@ def _tables(options: argparse.Namespace) -> None:
             return
         found = _chosen("table", options.table, options.runs, options.pattern)
         selection = _selected(options.runs, query, options.pattern, found.values())
-        features = dict.fromkeys(feature for feature in found.values() if feature.table)
-        computed = {feature: feature.results(selection, "table") for feature in features}
+        computed = {
+            feature: feature.compute(selection) for feature in dict.fromkeys(found.values()) if feature.table
+        }
         tables: dict[str, Table] = {}  # each once, also if it is named beside its feature
         for name, feature in found.items():
             alone = options.table and name in feature.tables  # "suite" is a feature and its first table
@@ -263,7 +264,7 @@ def _figures(options: argparse.Namespace) -> None:
     found = _chosen("figure", options.figure, options.runs, options.pattern)
     with decimals(query.digits):
         selection = _selected(options.runs, query, options.pattern, found.values())
-        figures = (pair for feature in found.values() for pair in feature.results(selection, "figure"))
+        figures = (pair for feature in found.values() for pair in feature.draw(selection))
         for path in write_figures(figures, options.out, options.figure_format, query.width):
             print(f"wrote {path}", file=sys.stderr)
 

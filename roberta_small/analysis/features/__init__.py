@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from roberta_small.analysis.presentation import Computed
 
 
 @dataclass(frozen=True)
@@ -22,10 +28,18 @@ class Feature:
     several: bool = False
     """Whether it reads several data sets."""
 
-    def results(self, selection: Any, kind: Literal["table", "figure"]) -> Any:
-        """Its tables, a `Computed` (`analysis.presentation`), or its (name, figure) pairs."""
-        module, _, name = getattr(self, kind).rpartition(".")
-        return getattr(importlib.import_module(f"{__name__}.{module}"), name)(selection)
+    def compute(self, selection: Any) -> Computed:
+        """The tables."""
+        return _function(self.table)(selection)
+
+    def draw(self, selection: Any) -> Iterator[tuple[str, Figure]]:
+        """(name, figure) pairs."""
+        return _function(self.figure)(selection)
+
+
+def _function(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 FEATURES = {
