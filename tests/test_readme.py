@@ -137,7 +137,7 @@ def test_the_marked_commands_run(clone):
     assert (clone / "demo" / "pretrained" / "model.pt").is_file()
     assert (clone / "demo" / "report" / "table1.tex").is_file()
     assert (clone / "demo" / "report" / "accuracy_per_epoch.png").is_file()
-    assert "train" in text_of(clone / "demo" / "audit.json")
+    assert "train" in text_of(clone / "demo/reviews/audit.json")
     logs = {path.parent.relative_to(clone): text_of(path) for path in clone.glob("demo/**/train.log")}
     assert len(logs) >= 8
     assert {run: found for run, log in logs.items() if (found := WARNING.findall(log))} == {}

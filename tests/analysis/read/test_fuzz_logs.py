@@ -9,7 +9,7 @@ from roberta_small.analysis.read.tfrecord import read_records
 from tests.support.analysis.mutations import check_many, frame
 from tests.support.analysis.text_mutations import check_text_file
 
-FILES = int(os.environ.get("FUZZ_FILES", "500"))
+FILES = int(os.environ.get("FUZZ_FILES", "1000"))
 TEXT_FILES = int(os.environ.get("FUZZ_FILES", "300"))
 
 
